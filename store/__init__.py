@@ -1,0 +1,69 @@
+"""Verified bytes on disk: nodes, their three hashes, the log, the audit.
+
+with FileStore(Path(".mmu"), "session") as store:
+    store.archive([node])
+    node = store.get(137)          # every hash is checked on the way
+"""
+
+from store.cold_store import Audit, ColdStore, Progress, Recovery
+from store.errors import (
+    BrokenReferenceError,
+    IntegrityCheckError,
+    InvalidNodeError,
+    NodeConflictError,
+    NodeNotFoundError,
+    OrphanedNodeError,
+    PathContainmentError,
+    StoreError,
+    StoreFormatError,
+    StoreLockedError,
+    StoreReadError,
+    StoreWriteError,
+)
+from store.file_store import FileStore
+from store.jcs import canonical, canonical_sha256, sha256_hex
+from store.layout import session_folder
+from store.memory_store import MemoryStore
+from store.node import (
+    PROJECTION_VERSION,
+    ColdNode,
+    IndexEntry,
+    decode_text,
+    encode_text,
+)
+from store.repair import Action, plan, repair
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "PROJECTION_VERSION",
+    "Action",
+    "Audit",
+    "BrokenReferenceError",
+    "ColdNode",
+    "ColdStore",
+    "FileStore",
+    "IndexEntry",
+    "IntegrityCheckError",
+    "InvalidNodeError",
+    "MemoryStore",
+    "NodeConflictError",
+    "NodeNotFoundError",
+    "OrphanedNodeError",
+    "PathContainmentError",
+    "Progress",
+    "Recovery",
+    "StoreError",
+    "StoreFormatError",
+    "StoreLockedError",
+    "StoreReadError",
+    "StoreWriteError",
+    "canonical",
+    "canonical_sha256",
+    "decode_text",
+    "encode_text",
+    "plan",
+    "repair",
+    "session_folder",
+    "sha256_hex",
+]

@@ -1,0 +1,381 @@
+"""The embedded store: a log that is the commit point, one file per step written behind it, and a few documents.
+
+`archive` is acknowledged when its log record is flushed; node files follow and are then marked `filed` in the log. Opening
+reads the log: what is acknowledged and not filed is completed (`recovery.redone`); filed and missing is a fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+from filelock import FileLock, Timeout
+
+from store import layout
+from store.audit import audit, check_batch, index_document
+from store.cold_store import Audit, Progress, Recovery
+from store.errors import (
+    BrokenReferenceError,
+    IntegrityCheckError,
+    NodeNotFoundError,
+    OrphanedNodeError,
+    PathContainmentError,
+    StoreError,
+    StoreFormatError,
+    StoreLockedError,
+    StoreReadError,
+    StoreWriteError,
+)
+from store.jcs import canonical
+from store.log import LOG_FORMAT, LOG_VERSION, Damage, Log, Record, records
+from store.node import ColdNode, IndexEntry, verified
+
+_LOG_FILE = "log.0"
+_FILE_BATCH = 64  # node files are flushed and marked together, so that one flush per archive stays one flush
+_SMALL_INDEX = 1000  # up to here the exported index is written at each close, beyond it when it has doubled
+
+
+class FileStore:
+    """One session's folder. Any number of processes may open it; writers take turns by a file lock.
+
+    `root` is the workspace's store folder (`.mmu`), `session` any text. With `create=False` a missing folder is an error.
+    Raises StoreFormatError (foreign folder, newer version), StoreReadError, StoreWriteError, StoreLockedError; never for
+    broken content, which `faults` lists.
+    """
+
+    def __init__(self, root: Path, session: str, *, create: bool = True, lock_seconds: float = 10.0) -> None:
+        self.session = session
+        self.folder = root / layout.session_folder(session)
+        self.recovery = Recovery()
+        self._index: dict[int, IndexEntry] = {}
+        self._unfiled: dict[int, dict[str, Any]] = {}  # acknowledged, not yet marked filed: node documents
+        self._unfiled_bytes = 0
+        self._exported = 0
+        self._damage: list[StoreError] = []
+        self._position = 0  # end of the last whole log record taken in
+        self._log = Log(self.folder / _LOG_FILE)
+        self._lock = FileLock(self.folder / "lock", timeout=lock_seconds, mode=0o600)
+        if not self._exists():
+            if not create:
+                raise StoreFormatError(self.folder, f"no session {session!r} is stored here")
+            self._create(root)
+        self._open()
+
+    # -- opening
+
+    def _exists(self) -> bool:
+        try:
+            if not self.folder.exists():
+                return False
+            if not self.folder.is_dir():
+                raise StoreFormatError(self.folder, "this is a file, a session's folder was expected")
+            if self._log.path.exists():
+                return True
+            if any(not child.name.startswith(("lock", ".")) for child in self.folder.iterdir()):
+                raise StoreFormatError(self.folder, "not a prompt-mmu session: its log is missing; nothing was touched")
+        except OSError as error:
+            raise StoreReadError(self.folder, error) from error
+        return False
+
+    def _create(self, root: Path) -> None:
+        if root.exists() and not root.is_dir():
+            raise StoreFormatError(root, "this is a file, a store folder was expected")
+        fresh = not root.exists()
+        layout.private_folder(root)
+        if fresh:
+            layout.replace(root / ".gitignore", b"*\n", flush=False)
+        layout.private_folder(self.folder / layout.NODE_FOLDER)
+        with self._writing():
+            if self._log.path.exists():
+                return
+            head = {"record": "head", "format": LOG_FORMAT, "version": LOG_VERSION, "generation": 0}
+            self._log.append([{**head, "session": self.session}], 0)
+            for folder in (self.folder, root):
+                layout.sync(folder)
+
+    def _open(self) -> None:
+        self.refresh()
+        if not self._position:
+            raise StoreFormatError(self._log.path, "not a prompt-mmu log: no whole record in it; nothing was touched")
+        torn = self._log.path.stat().st_size - self._position
+        missing = tuple(sorted(step for step in self._unfiled if not self._node_path(step).exists()))
+        if self._unfiled:
+            with contextlib.suppress(StoreWriteError, StoreLockedError):  # a reader without write access reads the log
+                self._file_pending()
+        self.recovery = Recovery(missing, torn)
+        self._damage.extend(OrphanedNodeError(layout.step_of(Path(f).name), f) for f in self._orphans())
+
+    def _orphans(self) -> list[str]:
+        """Node files without entry, judged under the writer lock so that a write in progress is none."""
+        known = {layout.node_file(step) for step in self._index}
+        strange = sorted(set(self._files()) - known)
+        if not strange:
+            return []
+        with contextlib.suppress(StoreWriteError, StoreLockedError), self._writing():
+            self.refresh()
+        return [file for file in strange if layout.step_of(Path(file).name) not in self._index]
+
+    def _files(self) -> list[str]:
+        try:
+            names = [child.name for child in (self.folder / layout.NODE_FOLDER).iterdir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreReadError(self.folder / layout.NODE_FOLDER, error) from error
+        return [f"{layout.NODE_FOLDER}/{name}" for name in names if not name.startswith(".")]
+
+    def refresh(self) -> Sequence[IndexEntry]:
+        """Read what the log holds beyond what is known. Damaged stretches become faults."""
+        try:
+            if self._log.path.stat().st_size == self._position:
+                return ()
+        except OSError as error:
+            raise StoreReadError(self._log.path, error) from error
+        fresh: list[IndexEntry] = []
+        for record in records(self._log.read(self._position), self._position):
+            if isinstance(record, Damage):
+                what = f"log bytes {record.start} to {record.stop}"
+                self._damage.append(IntegrityCheckError(None, what, "whole records", "damaged"))
+                continue
+            entry = self._take(record)
+            if entry is not None:
+                fresh.append(entry)
+        return fresh
+
+    def _take(self, record: Record) -> IndexEntry | None:
+        body, entry = record.body, None
+        self._position = record.stop
+        try:
+            match body["record"]:
+                case "head":
+                    self._check_head(body)
+                case "archive":
+                    entry = IndexEntry.parse(body["entry"])
+                    self._index[entry.step_id] = entry
+                    self._unfiled[entry.step_id] = body["node"]
+                case "filed":
+                    self._forget_pending(body["steps"])
+                case "dropped":
+                    self._forget_pending(body["steps"])
+                    for step_id in body["steps"]:
+                        self._index.pop(step_id, None)
+                case "exported":
+                    self._exported = body["steps"]
+        except (KeyError, TypeError) as error:
+            what = f"log record at byte {record.start}"
+            self._damage.append(IntegrityCheckError(None, what, "a known record", f"unreadable ({error!r})"))
+        return entry
+
+    def _forget_pending(self, step_ids: Sequence[int]) -> None:
+        for step_id in step_ids:
+            self._unfiled.pop(step_id, None)
+
+    def _check_head(self, head: dict[str, Any]) -> None:
+        if head.get("format") != LOG_FORMAT:
+            raise StoreFormatError(self._log.path, f"format {head.get('format')!r} is not ours; nothing was touched")
+        if head.get("version") != LOG_VERSION:
+            reason = f"version {head.get('version')}, this program reads {LOG_VERSION}; update prompt-mmu"
+            raise StoreFormatError(self._log.path, reason)
+        if head.get("session") != self.session:
+            raise StoreFormatError(self._log.path, f"holds session {head.get('session')!r}, not {self.session!r}")
+
+    # -- writing
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            raise StoreLockedError(self.folder / "lock", self._lock.timeout) from error
+        except OSError as error:
+            raise StoreWriteError(self.folder / "lock", error) from error
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def archive(self, nodes: Sequence[ColdNode]) -> Sequence[IndexEntry]:
+        """Write steps durably, all or none, one flush for all. Raises as `ColdStore.archive`."""
+        with self._writing():
+            self.refresh()
+            fresh = check_batch(nodes, self.session, self._index, lambda file: (self.folder / file).exists())
+            if fresh:
+                self._commit(fresh)
+        if len(self._unfiled) >= _FILE_BATCH or self._unfiled_bytes > 2**24:
+            # What is acknowledged stays so; a disk that is full now only leaves files to be completed later.
+            with contextlib.suppress(StoreWriteError, StoreLockedError):
+                self._file_pending()
+        return [self._index[node.step_id] for node in nodes]
+
+    def adopt(self, node: ColdNode) -> None:
+        """Give an orphaned node its entry (explicit repair only). Raises NodeConflictError, StoreWriteError."""
+        with self._writing():
+            self.refresh()
+            self._commit(check_batch([node], self.session, self._index, lambda file: False))
+
+    def _commit(self, nodes: Sequence[ColdNode]) -> None:
+        self._save_tail()
+        entries = [IndexEntry.of(node, layout.node_file(node.step_id)) for node in nodes]
+        documents = [node.document() for node in nodes]
+        bodies = [
+            {"record": "archive", "entry": entry.document(), "node": document}
+            for entry, document in zip(entries, documents, strict=True)
+        ]
+        self._position = self._log.append(bodies, self._position)
+        for entry, document in zip(entries, documents, strict=True):
+            self._index[entry.step_id] = entry
+            self._unfiled[entry.step_id] = document
+            self._unfiled_bytes += entry.size
+            with contextlib.suppress(StoreWriteError):  # acknowledged by now; filing completes it
+                layout.replace(self._node_path(entry.step_id), canonical(document), flush=False)
+
+    def _save_tail(self) -> None:
+        """Keep bytes behind the last whole record, a write that was never acknowledged, before they are written over."""
+        tail = self._log.read(self._position)
+        if tail:
+            layout.private_folder(self.folder / layout.QUARANTINE)
+            layout.replace(self.folder / layout.QUARANTINE / f"{_LOG_FILE}.tail-{self._position}", tail)
+
+    def _file_pending(self) -> None:
+        """Complete and flush the files of acknowledged steps, then mark them filed."""
+        with self._writing():
+            self.refresh()
+            steps = sorted(self._unfiled)
+            for step_id in steps:
+                path = self._node_path(step_id)
+                if path.exists():
+                    layout.sync(path)
+                else:
+                    layout.replace(path, canonical(self._unfiled[step_id]))
+            if steps:
+                layout.sync(self.folder / layout.NODE_FOLDER)
+                self._position = self._log.append([{"record": "filed", "steps": steps}], self._position, flush=False)
+            self._unfiled.clear()
+            self._unfiled_bytes = 0
+
+    def drop(self, step_ids: Sequence[int]) -> None:
+        """Take entries out of the index (explicit repair only). Files are not touched."""
+        with self._writing():
+            self.refresh()
+            self._position = self._log.append([{"record": "dropped", "steps": list(step_ids)}], self._position)
+            self._forget_pending(step_ids)
+            for step_id in step_ids:
+                self._index.pop(step_id, None)
+
+    # -- reading
+
+    @property
+    def entries(self) -> Mapping[int, IndexEntry]:
+        """The index by step id."""
+        return MappingProxyType(self._index)
+
+    @property
+    def faults(self) -> Sequence[StoreError]:
+        """What opening found broken."""
+        return tuple(self._damage)
+
+    def _node_path(self, step_id: int) -> Path:
+        return self.folder / layout.node_file(step_id)
+
+    def get(self, step_id: int) -> ColdNode:
+        """Read a step with all its hashes checked. Raises as `ColdStore.get`."""
+        if isinstance(step_id, bool) or not isinstance(step_id, int) or step_id < 0:
+            raise NodeNotFoundError(step_id, self.session)
+        entry = self._index.get(step_id)
+        file = layout.node_file(step_id)
+        if entry is None:
+            if self._node_path(step_id).exists():
+                raise OrphanedNodeError(step_id, file)
+            raise NodeNotFoundError(step_id, self.session)
+        if entry.file != file:
+            raise PathContainmentError(step_id, file, entry.file)
+        if self._node_path(step_id).is_symlink() or (self.folder / layout.NODE_FOLDER).is_symlink():
+            raise PathContainmentError(step_id, file, "a link")
+        try:
+            raw = layout.read_plain(self._node_path(step_id))
+        except FileNotFoundError:
+            raise BrokenReferenceError(step_id, file) from None
+        return verified(entry, raw)
+
+    def logged(self, step_id: int) -> bytes | None:
+        """The step's canonical node bytes as the log holds them, None if it does not. For repair."""
+        found = None
+        for record in records(self._log.read()):
+            node = record.body.get("node") if isinstance(record, Record) else None
+            if node is not None and node["step_id"] == step_id:
+                found = canonical(node)
+        return found
+
+    def validate(self, progress: Progress | None = None) -> Audit:
+        """Check every entry, every file and the exported index; list all faults."""
+        self.refresh()
+        result = audit(self, self._files(), progress)
+        known = {(type(fault), str(fault)) for fault in result.faults}
+        earlier = [fault for fault in self._damage if not isinstance(fault, OrphanedNodeError)]
+        more = [fault for fault in earlier if (type(fault), str(fault)) not in known]
+        return Audit(result.checked, (*result.faults, *more))
+
+    # -- documents
+
+    def read_document(self, name: str) -> bytes | None:
+        """A document of the session, None if there is none. Raises StoreReadError, IntegrityCheckError (a link)."""
+        try:
+            return layout.read_plain(layout.document_path(self.folder, name))
+        except FileNotFoundError:
+            return None
+
+    def write_document(self, name: str, data: bytes) -> None:
+        """Replace a document in one piece, durably. Raises StoreWriteError, StoreLockedError."""
+        with self._writing():
+            layout.replace(layout.document_path(self.folder, name), data)
+
+    def append_document(self, name: str, line: bytes) -> None:
+        """Append a line durably, ending a torn line of a writer that died first. Raises as `write_document`."""
+        path = layout.document_path(self.folder, name)
+        with self._writing():
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise StoreWriteError(path, error) from error
+            size = os.fstat(descriptor).st_size
+            try:
+                torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+                data = (b"\n" if torn else b"") + line + b"\n"
+                if os.pwrite(descriptor, data, size) != len(data):
+                    raise OSError(28, "the disk took a part of the line only")
+                os.fsync(descriptor)
+            except OSError as error:
+                os.ftruncate(descriptor, size)
+                raise StoreWriteError(path, error) from error
+            finally:
+                os.close(descriptor)
+
+    def export_index(self) -> bytes:
+        """Write `recall_index.json` and return its bytes. Raises StoreWriteError."""
+        data = index_document(self.session, self._index.values())
+        with self._writing():
+            self.refresh()
+            layout.replace(self.folder / layout.INDEX_FILE, data, flush=False)
+            self._position = self._log.append(
+                [{"record": "exported", "steps": len(self._index)}], self._position, flush=False
+            )
+            self._exported = len(self._index)
+        return data
+
+    def close(self) -> None:
+        """Finish filing, and export the index if it has outgrown the last export. Raises StoreWriteError, StoreLockedError."""
+        if not self._unfiled:
+            return
+        self._file_pending()
+        if len(self._index) <= _SMALL_INDEX or len(self._index) >= 2 * self._exported:
+            self.export_index()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

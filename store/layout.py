@@ -1,0 +1,91 @@
+"""Where things lie: the folder of a session, the file of a step, and how a file is replaced in one piece."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from store.errors import IntegrityCheckError, StoreReadError, StoreWriteError
+from store.jcs import sha256_hex
+
+NODE_FOLDER, QUARANTINE, INDEX_FILE = "cold_nodes", "quarantine", "recall_index.json"
+_SLUG = re.compile(r"[^a-z0-9]+")
+_NODE_NAME = re.compile(r"step_([0-9]{6,9})\.json")
+_DOCUMENT = re.compile(r"[a-z][a-z0-9_]{0,40}\.jsonl?")
+
+
+def session_folder(session: str) -> str:
+    """A folder name for any session id: a readable slug and 12 hex digits of the id's hash (ids come from headers)."""
+    slug = _SLUG.sub("-", session.lower())[:40].strip("-") or "session"
+    return f"{slug}-{sha256_hex(session.encode('utf-8', 'surrogatepass'))[:12]}"
+
+
+def node_file(step_id: int) -> str:
+    """The one path, relative to the session folder, where a step may lie."""
+    return f"{NODE_FOLDER}/step_{step_id:06d}.json"
+
+
+def step_of(name: str) -> int | None:
+    """The step id in a node's file name, or None if the name is not one that `node_file` gives."""
+    found = _NODE_NAME.fullmatch(name)
+    return int(found[1]) if found and node_file(int(found[1])).endswith("/" + name) else None
+
+
+def document_path(folder: Path, name: str) -> Path:
+    """The path of a small document of the session. Raises ValueError for a name with a path in it."""
+    if not _DOCUMENT.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a session document")
+    return folder / name
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder that only its owner can read (0700), with its parents. Raises StoreWriteError."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreWriteError(path, error) from error
+
+
+def read_plain(path: Path) -> bytes:
+    """The bytes of a regular file, never through a link. Raises FileNotFoundError, IntegrityCheckError or StoreReadError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if path.is_symlink():
+            raise IntegrityCheckError(None, str(path), "a plain file", "a link") from error
+        raise StoreReadError(path, error) from error
+
+
+def sync(path: Path) -> None:
+    """Flush a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace(path: Path, data: bytes, *, flush: bool = True) -> None:
+    """Put `data` in the place of a file in one piece: readers see the old bytes or the new ones (mode 0600).
+
+    Raises StoreWriteError; the old file then stands as it was.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if flush:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+        if flush:
+            sync(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreWriteError(path, error) from error

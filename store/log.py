@@ -1,0 +1,114 @@
+"""The session's log: framed records, appended and flushed. A record is acknowledged when its flush returned.
+
+A frame is one line: eight hex digits of the CRC-32 of the body, a blank, the body's length in bytes, a blank, the body (a
+canonical JSON object), a line feed. The body has no raw line feed, so a reader finds its way again after a damaged line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from store.errors import StoreReadError, StoreWriteError
+from store.jcs import canonical
+
+LOG_FORMAT, LOG_VERSION = "mmu-log", 1
+_FRAME = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,12}) ")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record that reads back whole, and where it begins and ends (bytes)."""
+
+    start: int
+    stop: int
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes between two whole records that are none."""
+
+    start: int
+    stop: int
+
+
+def frame(body: dict[str, Any]) -> bytes:
+    """One record as it stands in the log. Raises InvalidNodeError for a body outside the canonical domain."""
+    raw = canonical(body)
+    return b"%08x %d %s\n" % (zlib.crc32(raw), len(raw), raw)
+
+
+def _unframe(line: bytes) -> dict[str, Any] | None:
+    head = _FRAME.match(line)
+    if head is None:
+        return None
+    raw = line[head.end() :]
+    if len(raw) != int(head[2]) or zlib.crc32(raw) != int(head[1], 16):
+        return None
+    body = orjson.loads(raw)
+    return body if isinstance(body, dict) else None
+
+
+def records(data: bytes, offset: int = 0) -> Iterator[Record | Damage]:
+    """The records of some log bytes, in order, damaged stretches in between named.
+
+    Bytes after the last whole record are not reported: they are a write that was never acknowledged. `offset` is added to
+    the positions.
+    """
+    position, good = 0, 0
+    while (end := data.find(b"\n", position)) >= 0:
+        body = _unframe(data[position:end])
+        if body is not None:
+            if good < position:
+                yield Damage(offset + good, offset + position)
+            good = end + 1
+            yield Record(offset + position, offset + good, body)
+        position = end + 1
+
+
+class Log:
+    """The append end of a log file. Use it under the writer lock only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, start: int = 0) -> bytes:
+        """All bytes from `start` on. Raises StoreReadError."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(start)
+                return file.read()
+        except OSError as error:
+            raise StoreReadError(self.path, error) from error
+
+    def append(self, bodies: Sequence[dict[str, Any]], at: int, *, flush: bool = True) -> int:
+        """Write records at byte `at` (the end of the last whole one), flush once, and return the new end.
+
+        Raises StoreWriteError if the system refuses; the file is then as long as before.
+        """
+        data = b"".join(map(frame, bodies))
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreWriteError(self.path, error) from error
+        try:
+            os.ftruncate(descriptor, at)  # a torn tail of a writer that died is not glued to
+            written = 0
+            while written < len(data):
+                written += os.pwrite(descriptor, data[written:], at + written)
+            if flush:
+                os.fsync(descriptor)
+        except OSError as error:
+            os.ftruncate(descriptor, at)
+            raise StoreWriteError(self.path, error) from error
+        finally:
+            os.close(descriptor)
+        return at + len(data)

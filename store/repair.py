@@ -1,0 +1,97 @@
+"""Explicit repair of a file store: first a plan that only reads, then, if the person wants it, its execution.
+
+Nothing is deleted: what cannot be used moves to `quarantine/`. Nothing here runs by itself (CONF-12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from store import layout
+from store.errors import BrokenReferenceError, IntegrityCheckError, OrphanedNodeError, StoreError
+from store.file_store import FileStore
+from store.jcs import sha256_hex
+from store.node import ColdNode, verified
+
+Kind = Literal["restore", "adopt", "quarantine", "drop", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One step of a repair: what would be done with which file, and why."""
+
+    kind: Kind
+    step_id: int | None
+    file: str
+    reason: str
+
+    def __str__(self) -> str:
+        where = self.file or ("the log" if self.step_id is None else f"step {self.step_id}")
+        return f"{self.kind} {where}: {self.reason}"
+
+
+def plan(store: FileStore) -> tuple[Action, ...]:
+    """What a repair would do, fault by fault. Reads only."""
+    return tuple(_answer(store, fault) for fault in store.validate().faults)
+
+
+def _answer(store: FileStore, fault: StoreError) -> Action:
+    if isinstance(fault, OrphanedNodeError):
+        return _orphan(store, fault)
+    step_id = fault.step_id
+    if step_id is None or not isinstance(fault, BrokenReferenceError | IntegrityCheckError):
+        return Action("none", step_id, "", f"only a person can answer this ({fault})")
+    file = layout.node_file(step_id)
+    if _from_log(store, step_id) is not None:
+        return Action("restore", step_id, file, f"the log holds the step whole ({fault})")
+    return Action("drop", step_id, file, f"no whole copy is left; the entry leaves the index ({fault})")
+
+
+def _orphan(store: FileStore, fault: OrphanedNodeError) -> Action:
+    try:
+        node = ColdNode.from_bytes(layout.read_plain(store.folder / fault.file), fault.step_id)
+    except StoreError as error:
+        return Action("quarantine", fault.step_id, fault.file, f"it does not verify ({error})")
+    if node.session != store.session or layout.node_file(node.step_id) != fault.file:
+        return Action("quarantine", fault.step_id, fault.file, f"it is step {node.step_id} of session {node.session!r}")
+    return Action("adopt", node.step_id, fault.file, "it verifies; it gets its index entry back")
+
+
+def _from_log(store: FileStore, step_id: int) -> bytes | None:
+    raw = store.logged(step_id)
+    if raw is None:
+        return None
+    try:
+        verified(store.entries[step_id], raw)
+    except IntegrityCheckError:
+        return None
+    return raw
+
+
+def repair(store: FileStore, actions: Sequence[Action]) -> None:
+    """Carry out a plan. Raises StoreWriteError where the system refuses; what was done until then stands."""
+    for action in actions:
+        path = store.folder / action.file
+        if action.kind == "restore" and action.step_id is not None:
+            raw = _from_log(store, action.step_id)
+            if raw is not None:
+                _set_aside(store, action.file)
+                layout.replace(path, raw)
+        elif action.kind == "adopt" and action.step_id is not None:
+            store.adopt(ColdNode.from_bytes(layout.read_plain(path), action.step_id))
+        elif action.kind == "quarantine":
+            _set_aside(store, action.file)
+        elif action.kind == "drop" and action.step_id is not None:
+            _set_aside(store, action.file)
+            store.drop([action.step_id])
+
+
+def _set_aside(store: FileStore, file: str) -> None:
+    path = store.folder / file
+    if not path.exists() and not path.is_symlink():
+        return
+    layout.private_folder(store.folder / layout.QUARANTINE)
+    mark = "link" if path.is_symlink() else sha256_hex(path.read_bytes())[:8]  # two versions of a step keep apart
+    path.rename(store.folder / layout.QUARANTINE / f"{path.name}.{mark}")
