@@ -73,11 +73,12 @@ class ColdStore(Protocol):
     def read_document(self, name: str) -> bytes | None:
         """A small document of the session (`policy.json`, ...), None if there is none."""
 
-    def write_document(self, name: str, data: bytes) -> None:
-        """Replace a document in one piece, durably."""
+    def write_document(self, name: str, data: bytes, *, flush: bool = True) -> None:
+        """Replace a document in one piece; with `flush` it is durable on return."""
 
-    def append_document(self, name: str, line: bytes) -> None:
-        """Append a line (without its line feed) durably; a torn last line is ended first."""
+    def append_document(self, name: str, line_after: Callable[[bytes], bytes]) -> None:
+        """Append a line durably. `line_after` gives it (without line feed) from the last line there, empty for the first;
+        nobody writes in between. A torn last line is ended first."""
 
     def export_index(self) -> bytes:
         """Write the page table in human-readable form and return its bytes. Nothing reads it back."""

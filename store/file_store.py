@@ -7,8 +7,9 @@ reads the log: what is acknowledged and not filed is completed (`recovery.redone
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -328,13 +329,12 @@ class FileStore:
         except FileNotFoundError:
             return None
 
-    def write_document(self, name: str, data: bytes) -> None:
-        """Replace a document in one piece, durably. Raises StoreWriteError, StoreLockedError."""
-        with self._writing():
-            layout.replace(layout.document_path(self.folder, name), data)
+    def write_document(self, name: str, data: bytes, *, flush: bool = True) -> None:
+        """Replace a document in one piece; with `flush` it is durable on return. Raises StoreWriteError."""
+        layout.replace(layout.document_path(self.folder, name), data, flush=flush)
 
-    def append_document(self, name: str, line: bytes) -> None:
-        """Append a line durably, ending a torn line of a writer that died first. Raises as `write_document`."""
+    def append_document(self, name: str, line_after: Callable[[bytes], bytes]) -> None:
+        """Append a line durably, see `ColdStore.append_document`. Raises StoreWriteError, StoreLockedError."""
         path = layout.document_path(self.folder, name)
         with self._writing():
             try:
@@ -343,10 +343,10 @@ class FileStore:
                 raise StoreWriteError(path, error) from error
             size = os.fstat(descriptor).st_size
             try:
-                torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-                data = (b"\n" if torn else b"") + line + b"\n"
+                last, torn = layout.last_line(descriptor, size)
+                data = (b"\n" if torn else b"") + line_after(last) + b"\n"
                 if os.pwrite(descriptor, data, size) != len(data):
-                    raise OSError(28, "the disk took a part of the line only")
+                    raise OSError(errno.ENOSPC, "the disk took a part of the line only")
                 os.fsync(descriptor)
             except OSError as error:
                 os.ftruncate(descriptor, size)
@@ -367,7 +367,7 @@ class FileStore:
         return data
 
     def close(self) -> None:
-        """Finish filing, and export the index if it has outgrown the last export. Raises StoreWriteError, StoreLockedError."""
+        """Finish filing; export the index if it has outgrown the last one. Raises StoreWriteError, StoreLockedError."""
         if not self._unfiled:
             return
         self._file_pending()

@@ -61,6 +61,16 @@ def read_plain(path: Path) -> bytes:
         raise StoreReadError(path, error) from error
 
 
+def last_line(descriptor: int, size: int) -> tuple[bytes, bool]:
+    """The last line of a file of `size` bytes, without its line feed, and whether it lacks one (a torn write)."""
+    tail, start = b"", size
+    while start > 0 and b"\n" not in tail[:-1]:
+        start = max(0, start - 65_536)
+        tail = os.pread(descriptor, size - start, start)
+    torn = bool(tail) and not tail.endswith(b"\n")
+    return tail.removesuffix(b"\n").rpartition(b"\n")[2], torn
+
+
 def sync(path: Path) -> None:
     """Flush a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Self
 
@@ -63,13 +63,15 @@ class MemoryStore:
         """A document, None if there is none."""
         return self.files.get(name)
 
-    def write_document(self, name: str, data: bytes) -> None:
+    def write_document(self, name: str, data: bytes, *, flush: bool = True) -> None:
         """Replace a document."""
         self.files[name] = data
 
-    def append_document(self, name: str, line: bytes) -> None:
+    def append_document(self, name: str, line_after: Callable[[bytes], bytes]) -> None:
         """Append a line."""
-        self.files[name] = self.files.get(name, b"") + line + b"\n"
+        before = self.files.get(name, b"")
+        last = before[:-1].rpartition(b"\n")[2]
+        self.files[name] = before + line_after(last) + b"\n"
 
     def export_index(self) -> bytes:
         """The page table in human-readable form."""

@@ -1,0 +1,202 @@
+"""Commands on one session's store: fold, scan, recall, hydrate, validate, repair."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.options import (
+    SESSION,
+    STORE,
+    JsonOption,
+    PolicyOption,
+    SessionOption,
+    StoreOption,
+    console,
+    open_mmu,
+    open_store,
+    print_json,
+    progress_bar,
+    table,
+)
+from harness.errors import SessionFileError
+from mmu.block import label
+from store import decode_text, plan
+from store import repair as carry_out
+
+
+def _text(path: Path | None) -> str:
+    if path is None or str(path) == "-":
+        raw = sys.stdin.buffer.read()
+    else:
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            raise SessionFileError(f"{path}: {error.strerror or error}") from error
+    try:
+        return decode_text(raw)
+    except UnicodeDecodeError as error:
+        raise SessionFileError(
+            f"{path or 'standard input'}: not UTF-8 text ({error.reason} at byte {error.start})"
+        ) from error
+
+
+def fold(
+    step: Annotated[int, typer.Option("--step", help="The step's id: its position in the history.")],
+    file: Annotated[Path | None, typer.Argument(help="The text to archive; standard input if missing or `-`.")] = None,
+    summary: Annotated[str, typer.Option(help="A line about the step; it is searched too.")] = "",
+    timestamp: Annotated[str, typer.Option(help="When the step happened, ISO 8601.")] = "",
+    store: StoreOption = STORE,
+    session: SessionOption = SESSION,
+    policy: PolicyOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Archive a text as a step, byte for byte, under the id that its history gives it."""
+    with open_mmu(store, session, create=True, policy=policy) as mmu:
+        entry = mmu.fold(_text(file), step, summary=summary, timestamp=timestamp)
+    if json:
+        print_json(entry.document())
+    else:
+        console.print(
+            f"step {entry.step_id}: {entry.size:,} bytes, {entry.tokens:,} tokens, payload {entry.payload_sha256}"
+        )
+
+
+def scan(
+    prompt: Annotated[str, typer.Argument(help="The prompt that is about to be sent.")],
+    store: StoreOption = STORE,
+    session: SessionOption = SESSION,
+    policy: PolicyOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what a prompt would bring back, and the block as the model would see it."""
+    with open_mmu(store, session, policy=policy) as mmu:
+        found = mmu.scan(prompt)
+    if json:
+        pieces = [
+            {
+                "step_id": piece.step_id,
+                "tokens": piece.tokens,
+                "whole_tokens": piece.whole_tokens,
+                "truncated": piece.truncated,
+                "terms": piece.terms,
+                "label": label(piece.chronology),
+                "artifact_sha256": piece.artifact_sha256,
+            }
+            for piece in found.pieces
+        ]
+        dropped = [{"step_id": d.step_id, "tokens": d.cost, "terms": sorted(d.terms)} for d in found.dropped]
+        faults = [str(fault) for fault in found.faults]
+        print_json(
+            {"hydrated": pieces, "dropped": dropped, "faults": faults, "tokens": found.tokens, "block": found.block}
+        )
+        return
+    if not found.pieces:
+        console.print("nothing archived matches; nothing would be added")
+    for pick in found.dropped:
+        console.print(f"no room for step {pick.step_id} ({pick.cost:,} tokens)")
+    for fault in found.faults:
+        console.print(f"not hydrated: {fault}", markup=False)
+    console.print(found.block, markup=False)
+
+
+def recall(
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    limit: Annotated[int, typer.Option(min=1, help="The most candidates to list.")] = 20,
+    store: StoreOption = STORE,
+    session: SessionOption = SESSION,
+    json: JsonOption = False,
+) -> None:
+    """List the steps a query may mean, the latest state first. Changes no prompt."""
+    with open_mmu(store, session) as mmu:
+        found = mmu.recall(query, limit)
+    if json:
+        print_json({"query": query, "candidates": [asdict(candidate) for candidate in found]})
+        return
+    if not found:
+        console.print("no archived step carries a word of this query")
+        return
+    rows = table("#step", "status", "value", "#terms", "time", "summary")
+    for c in found:
+        rows.add_row(str(c.step_id), c.status, c.value or "-", str(c.coverage), c.timestamp, c.fault or c.summary)
+    console.print(rows)
+
+
+def hydrate(
+    step: Annotated[int, typer.Argument(help="The step's id.")],
+    cap: Annotated[
+        int | None, typer.Option(min=1, help="Tokens at most; the policy's bound holds all the same.")
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="The payload byte for byte instead of its rendering.")] = False,
+    store: StoreOption = STORE,
+    session: SessionOption = SESSION,
+    policy: PolicyOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print a step's content, every hash checked on the way."""
+    with open_mmu(store, session, policy=policy) as mmu:
+        found = mmu.hydrate(step, cap)
+    node = found.node
+    if json:
+        hashes = {name: getattr(node, name) for name in ("payload_sha256", "projection_sha256", "artifact_sha256")}
+        print_json(
+            {
+                "step_id": step,
+                "text": found.text,
+                "tokens": found.tokens,
+                "whole_tokens": found.whole_tokens,
+                "truncated": found.truncated,
+                "timestamp": node.timestamp,
+                "folded_at": node.folded_at,
+                **hashes,
+            }
+        )
+    elif raw:
+        sys.stdout.buffer.write(node.payload)
+    else:
+        typer.echo(found.text)
+
+
+def validate(store: StoreOption = STORE, session: SessionOption = SESSION, json: JsonOption = False) -> None:
+    """Audit the whole session: every hash, every reference, every file. Exit code 1 if something is wrong."""
+    with open_store(store, session) as opened, progress_bar("validating") as progress:
+        result = opened.validate(progress)
+    if json:
+        faults = [{"class": type(f).__name__, "step_id": f.step_id, "message": str(f)} for f in result.faults]
+        print_json({"checked": result.checked, "faults": faults})
+    else:
+        for fault in result.faults:
+            console.print(f"{type(fault).__name__}: {fault}", markup=False)
+        console.print(f"{result.checked} steps checked, {len(result.faults)} faults")
+    raise typer.Exit(1 if result.faults else 0)
+
+
+def repair(
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; without this only the plan is shown.")] = False,
+    store: StoreOption = STORE,
+    session: SessionOption = SESSION,
+    json: JsonOption = False,
+) -> None:
+    """Show what could be repaired, and do it with --apply. Nothing is deleted: what is unusable goes to quarantine."""
+    with open_store(store, session) as opened:
+        actions = plan(opened)
+        if apply:
+            carry_out(opened, actions)
+    if json:
+        print_json({"applied": apply, "actions": [asdict(action) for action in actions]})
+        return
+    for action in actions:
+        console.print(str(action), markup=False)
+    console.print(
+        "nothing to repair" if not actions else "done" if apply else "this is the plan; --apply carries it out"
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    for command in (fold, scan, recall, hydrate, validate, repair):
+        app.command()(command)

@@ -1,0 +1,1 @@
+"""Translators between a provider's messages and the neutral step model."""

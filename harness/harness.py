@@ -1,0 +1,234 @@
+"""The harness of one session: the two hooks around a model call, and all that happens between them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from harness import calls
+from harness.clients import Client
+from harness.clock import Clock
+from harness.dialects.openai_chat import OpenAIChat
+from harness.dispatch import Dispatch
+from harness.errors import DispatchError, HistoryError
+from harness.history import Reader
+from harness.ledger import Ledger
+from harness.plan import Planner
+from harness.receipt import Receipt
+from harness.reply import read_reply
+from harness.view import OpenTurn, View
+from mmu.policy import HydrationPolicy
+from mmu.tokens import Meter
+from mmu.unit import MMU
+from store import ColdStore, StoreError
+
+Mode = Literal["active", "observe", "off"]
+OnFault = Literal["bypass", "raise"]
+
+
+@dataclass
+class Turn:
+    """A turn as a context: `messages` to send, `reply` to set, `receipt` once the block is left."""
+
+    dispatch: Dispatch
+    reply: Any = None
+    receipt: Receipt | None = None
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """What to send."""
+        return self.dispatch.messages
+
+
+class Harness:
+    """Keeps one session's prompt small. Open it with `Harness.open`; use it as a context manager or `close` it.
+
+    `mode`: `active`; `observe` archives and measures what would fold and come back, and sends the caller's messages
+    unchanged; `off` does nothing. `on_fault`: `bypass` sends the caller's messages when something of ours fails and books
+    why; `raise` is for tests. All methods may be called from any thread; dispatches of a session take turns.
+    """
+
+    def __init__(
+        self,
+        store: ColdStore,
+        *,
+        policy: HydrationPolicy,
+        meter: Meter,
+        clock: Clock,
+        client: Client,
+        mode: Mode = "active",
+        on_fault: OnFault = "bypass",
+    ) -> None:
+        self.store, self.policy, self.meter, self.mode, self.client = store, policy, meter, mode, client
+        self.mmu = MMU(store, policy, meter, clock.now)
+        self.ledger = Ledger(store)
+        self.pins: set[int] = set()
+        self.faults: tuple[str, ...] = tuple(map(str, store.faults))
+        self._clock, self._on_fault = clock, on_fault
+        self._planner = Planner(self.mmu, Reader(OpenAIChat(store.session, meter)))
+        self._lock = threading.RLock()
+        self._view = View.load(store)
+        self._turn = OpenTurn.load(store)
+        self._open: dict[object, Dispatch] = {}
+
+    @classmethod
+    def open(cls, store: str | Path | ColdStore = ".mmu", **options: Any) -> Harness:
+        """Open a session of a store folder; `harness.root.open_harness` names the options."""
+        from harness.root import open_harness  # noqa: PLC0415 - the composition root knows this class
+
+        return open_harness(store, **options)
+
+    # -- before the call
+
+    def pre_turn_dispatch(self, history: Sequence[Any], *, tools: Any = None) -> Dispatch:
+        """What to send for a history (the caller's own list, never changed): old steps folded, what the prompt needs of
+        them brought back. `tools` are only counted.
+
+        Raises HistoryError for something that is no list of messages. Any other fault of ours is booked in the receipt and
+        the caller's messages go out as they are.
+        """
+        if isinstance(history, str | bytes | Mapping) or not isinstance(history, Sequence):
+            raise HistoryError("history", f"a list of messages was expected, this is {type(history).__name__}")
+        with self._lock:
+            begun = self._clock.timer()
+            if self.mode == "off":
+                return self._register(Dispatch(list(history), Receipt(0, 0, "off"), object()))
+            before = self._turn
+            try:
+                dispatch = self._prepare(history, tools)
+            except Exception as error:
+                if self._on_fault == "raise":
+                    raise
+                self._turn = before
+                dispatch = self._bypass(history, error)
+            draft = replace(dispatch.draft, at=self._clock.now(), pre_ms=self._clock.timer() - begun)
+            return self._register(replace(dispatch, draft=draft))
+
+    def _register(self, dispatch: Dispatch) -> Dispatch:
+        self._open[dispatch.token] = dispatch
+        return dispatch
+
+    def _bypass(self, history: Sequence[Any], error: Exception) -> Dispatch:
+        fault = f"bypassed: {type(error).__name__}: {error}"
+        draft = Receipt(self._turn.number, self._turn.dispatches, "bypass", faults=(fault,))
+        return Dispatch(list(history), draft, object())
+
+    def _prepare(self, history: Sequence[Any], tools: Any) -> Dispatch:
+        plan = self._planner.plan(history, self._view, self._turn, tools=tools, pins=self.pins)
+        faults: list[str] = []
+        try:
+            if plan.view != self._view:
+                plan.view.save(self.store)
+        except StoreError as error:  # another process would send other bytes: nothing folds
+            faults.append(f"not folded: {error}")
+            plan = self._planner.plan(history, self._view, self._turn, tools=tools, pins=self.pins, may_fold=False)
+        try:
+            plan.turn.save(self.store)
+        except StoreError as error:
+            faults.append(f"the open turn was not saved: {error}")
+        sibling = any(open_.turn == plan.turn.number for open_ in self._open.values())
+        self._view, self._turn = plan.view, plan.turn
+        receipt = replace(plan.receipt, mode=self.mode, sibling=sibling, faults=(*plan.receipt.faults, *faults))
+        observing = self.mode == "observe"
+        messages = [message.fresh() for message in plan.history.messages] if observing else plan.request.messages
+        return Dispatch(messages, receipt, object())
+
+    # -- after the call
+
+    def post_turn_response(self, dispatch: Dispatch, reply: Any = None, *, outcome: str = "") -> Receipt:
+        """Book the answer; if it calls no tool the turn is over and what was brought back is evicted.
+
+        `reply` is the provider's object, a dict, a text or None; `outcome` names an answer that did not come whole
+        (`failed`, `partial`). Raises DispatchError for a dispatch that is not open here.
+        """
+        with self._lock:
+            begun = self._clock.timer()
+            if self._open.pop(dispatch.token, None) is None:
+                raise DispatchError(
+                    "this dispatch is not open here: it was answered before, or belongs to another session"
+                )
+            answer = read_reply(reply)
+            outcome = outcome or ("called" if answer.calls else "answered")
+            receipt = replace(dispatch.draft, outcome=outcome, usage=answer.usage)
+            if self.mode == "off":
+                return receipt
+            faults = list(receipt.faults)
+            over = outcome != "called" and receipt.turn == self._turn.number and self._turn.is_open
+            if over and not receipt.sibling and receipt.mode != "bypass":
+                receipt = replace(receipt, evicted=(*receipt.evicted, *(h.step_id for h in self._turn.hydrated)))
+                self._turn = self._turn.evicted()
+                try:
+                    self._turn.save(self.store)
+                except StoreError as error:
+                    faults.append(f"the end of the turn was not saved: {error}")
+            receipt = replace(receipt, faults=tuple(faults), post_ms=self._clock.timer() - begun)
+            try:
+                self.ledger.append(receipt)
+            except StoreError as error:
+                receipt = replace(receipt, faults=(*faults, f"not booked: {error}"))
+            return receipt
+
+    @contextmanager
+    def turn(self, history: Sequence[Any], *, tools: Any = None) -> Iterator[Turn]:
+        """Both hooks as a context: send `turn.messages`, set `turn.reply`, read `turn.receipt` afterwards.
+
+        An exception inside is booked as `failed` and flies on.
+        """
+        turn = Turn(self.pre_turn_dispatch(history, tools=tools))
+        try:
+            yield turn
+        except BaseException:
+            turn.receipt = self.post_turn_response(turn.dispatch, None, outcome="failed")
+            raise
+        turn.receipt = self.post_turn_response(turn.dispatch, turn.reply)
+
+    # -- around a client
+
+    def completion(self, *, messages: Sequence[Any], **options: Any) -> Any:
+        """One call with the hooks around it. Without a `client` of its own the harness calls `litellm.completion`.
+
+        Takes that function's options (`model`, `stream`, `tools`, ...) and returns what it returns; the client's own
+        exceptions fly on unchanged.
+        """
+        return calls.completion(self, messages, options)
+
+    async def acompletion(self, *, messages: Sequence[Any], **options: Any) -> Any:
+        """The same around `litellm.acompletion`."""
+        return await calls.acompletion(self, messages, options)
+
+    # -- steering
+
+    def pin(self, step_id: int) -> None:
+        """Keep a step in view: it does not fold from now on."""
+        self.pins.add(step_id)
+
+    def unpin(self, step_id: int) -> None:
+        """Let a step fold again."""
+        self.pins.discard(step_id)
+
+    @property
+    def folded(self) -> frozenset[int]:
+        """The steps that are out of the prompt."""
+        return self._view.folded
+
+    @property
+    def receipts(self) -> tuple[Receipt, ...]:
+        """Every booked dispatch, in order."""
+        return self.ledger.read()[0]
+
+    def close(self) -> None:
+        """Book what was never answered, and finish filing."""
+        with self._lock:
+            for dispatch in list(self._open.values()):
+                self.post_turn_response(dispatch, None, outcome="unanswered")
+            self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

@@ -1,0 +1,201 @@
+"""A caller's history, read into steps: what belongs together, what is complete, and what each message costs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import orjson
+
+from harness.errors import HistoryError
+from mmu.step import Part, Text
+
+_PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+def compact(value: Any) -> bytes:
+    """Compact JSON in the given key order. A lone surrogate, which UTF-8 cannot hold, stays as its JSON escape.
+
+    Raises TypeError or ValueError for what JSON cannot say.
+    """
+    try:
+        return orjson.dumps(value, option=_PLAIN)
+    except (TypeError, orjson.JSONEncodeError):  # lone surrogates, integers beyond 64 bits
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+
+
+def parse(raw: bytes) -> Any:
+    """The inverse of `compact`: fresh values that share nothing."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return json.loads(raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as received: its compact JSON, its parts, its calls (ids) or the call it answers, and its tokens.
+
+    `key` recognises a client's copy; `kind` is `system`, `user`, `assistant`, `tool`, or `ours` for a message
+    that we had put in; `stripped` counts envelopes of ours that came back in it.
+    """
+
+    raw: bytes
+    kind: str
+    parts: tuple[Part, ...]
+    calls: tuple[str, ...]
+    answers: str | None
+    key: bytes
+    tokens: int
+    stripped: int = 0
+
+    def fresh(self) -> dict[str, Any]:
+        """The message as plain values that nobody else holds."""
+        body: dict[str, Any] = parse(self.raw)
+        return body
+
+
+@dataclass(frozen=True)
+class HistoryStep:
+    """Messages that fold together: a user message, or an assistant message with its results. `positions` in the history."""
+
+    kind: str
+    positions: tuple[int, ...]
+    messages: tuple[Message, ...]
+    open_calls: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every call has its answer."""
+        return not self.open_calls and self.kind != "orphan"
+
+    @cached_property
+    def match_key(self) -> str:
+        """What a client's copy is recognised by: role, text, calls and results, whatever else changed."""
+        return hashlib.sha256(b"".join(message.key for message in self.messages)).hexdigest()[:32]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of all its messages."""
+        return tuple(part for message in self.messages for part in message.parts)
+
+    @property
+    def payload(self) -> bytes:
+        """The messages as received, one JSON list."""
+        return b"[" + b",".join(message.raw for message in self.messages) + b"]"
+
+    @property
+    def tokens(self) -> int:
+        """What its messages cost in a prompt."""
+        return sum(message.tokens for message in self.messages)
+
+
+@dataclass(frozen=True)
+class History:
+    """All messages of a request, and the steps they form. System and developer messages belong to no step."""
+
+    messages: tuple[Message, ...]
+    steps: tuple[HistoryStep, ...]
+
+    @property
+    def tokens(self) -> int:
+        """What all messages cost in a prompt."""
+        return sum(message.tokens for message in self.messages)
+
+    @property
+    def opening(self) -> int | None:
+        """The position, among the steps, of the newest user message: it opened the turn. None without one."""
+        return next((i for i in range(len(self.steps) - 1, -1, -1) if self.steps[i].kind == "user"), None)
+
+
+class Dialect(Protocol):
+    """Translates one provider's messages. No rule about folding lives in it."""
+
+    name: str
+
+    def read_message(self, body: Mapping[str, Any], raw: bytes) -> Message:
+        """A message from its plain values. Raises HistoryError with `where` empty."""
+
+    def tokens(self, body: Mapping[str, Any]) -> int:
+        """What a message costs in a prompt."""
+
+    def user_message(self, text: str) -> dict[str, Any]:
+        """A user message of ours."""
+
+    def with_block(self, body: dict[str, Any], block: str) -> dict[str, Any]:
+        """A user message with the block before its own text."""
+
+
+class Reader:
+    """Reads histories of one dialect. Messages seen before are known by their bytes and not parsed again."""
+
+    def __init__(self, dialect: Dialect, limit: int = 2**25) -> None:
+        self.dialect, self._limit = dialect, limit
+        self._seen: dict[bytes, Message] = {}
+        self._size = 0
+
+    def read(self, history: Sequence[Any]) -> History:
+        """The history in steps. Raises HistoryError that names the message and what is wrong."""
+        messages = tuple(self._message(item, f"message {number}") for number, item in enumerate(history))
+        return History(messages, tuple(group(messages)))
+
+    def _message(self, item: Any, where: str) -> Message:
+        body = plain(item)
+        if body is None:
+            raise HistoryError(where, f"a message is an object with a role, this is {type(item).__name__}")
+        try:
+            raw = compact(body)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise HistoryError(where, f"JSON cannot hold it ({error})") from error
+        known = self._seen.get(raw)
+        if known is not None:
+            return known
+        try:
+            message = self.dialect.read_message(body, raw)
+        except HistoryError as error:
+            raise HistoryError(where, str(error).removeprefix(": ")) from None
+        self._size += len(raw)
+        if self._size > self._limit:  # a bound, not a policy: what was forgotten is parsed again
+            self._seen.clear()
+            self._size = len(raw)
+        self._seen[raw] = message
+        return message
+
+
+def plain(item: Any) -> Mapping[str, Any] | None:
+    """A message as a mapping: a dict as it is, an SDK's message object by its own dump; None for anything else."""
+    if isinstance(item, Mapping):
+        return item
+    dump: Callable[..., Any] | None = getattr(item, "model_dump", None)
+    return dump(mode="json", exclude_none=True) if callable(dump) and not isinstance(item, type) else None
+
+
+def group(messages: Sequence[Message]) -> Iterator[HistoryStep]:
+    """The steps of some messages, in order. A result belongs to the nearest call of its id that is still open (B1)."""
+    drafts: list[tuple[str, list[int], list[str]]] = []
+    for position, message in enumerate(messages):
+        if message.kind == "user":
+            drafts.append(("user", [position], []))
+        elif message.kind == "assistant":
+            drafts.append(("exchange", [position], list(message.calls)))
+        elif message.kind == "tool":
+            owner = next((d for d in reversed(drafts) if message.answers in d[2]), None)
+            if owner is None:
+                drafts.append(("orphan", [position], []))
+            else:
+                owner[1].append(position)
+                owner[2].remove(str(message.answers))
+    for kind, positions, open_calls in drafts:
+        yield HistoryStep(kind, tuple(positions), tuple(messages[p] for p in positions), tuple(open_calls))
+
+
+def prompt_of(step: HistoryStep) -> str:
+    """The words of a user's message, for the scan."""
+    return "\n".join(part.text for part in step.parts if isinstance(part, Text))

@@ -1,0 +1,210 @@
+"""Planning a dispatch: from a history and what the prompt held to what it holds next. Writes nothing but archived steps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.align import Alignment, Known, Shown, align
+from harness.dispatch import Request, assemble
+from harness.history import History, HistoryStep, Reader, compact, prompt_of
+from harness.receipt import Dropped, Hydrated, Receipt
+from harness.view import OpenTurn, View
+from mmu.block import Piece, label
+from mmu.folding import Foldable, choose, hot_line
+from mmu.rendering import headline
+from mmu.step import Step
+from mmu.unit import MMU
+from store import StoreError
+
+PRIMING = 3  # tokens that every chat request carries beside its messages
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a dispatch sends, and the view and the turn as they are once it is on its way."""
+
+    request: Request
+    view: View
+    turn: OpenTurn
+    receipt: Receipt
+    history: History
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A history with the ids of its steps; `beside` is what is sent outside of steps, in tokens."""
+
+    history: History
+    alignment: Alignment
+    archived: tuple[int, ...]
+    beside: int
+    extra: int
+
+    @property
+    def opening(self) -> tuple[int, HistoryStep] | None:
+        """Id and step of the user message that opened the turn."""
+        at = self.history.opening
+        return None if at is None else (self.alignment.ids[at], self.history.steps[at])
+
+    def tokens(self, ids: Collection[int]) -> int:
+        """What the steps of these ids cost."""
+        return sum(step.tokens for step_id, step in self.pairs() if step_id in ids)
+
+    def pairs(self) -> zip[tuple[int, HistoryStep]]:
+        """Every step with its id."""
+        return zip(self.alignment.ids, self.history.steps, strict=True)
+
+
+class Planner:
+    """Plans the dispatches of one session. Holds no state of its own."""
+
+    def __init__(self, mmu: MMU, reader: Reader) -> None:
+        self._mmu, self._reader = mmu, reader
+        self._store, self._policy, self._meter = mmu.store, mmu.policy, mmu.meter
+
+    def plan(
+        self,
+        history: Sequence[Any],
+        view: View,
+        last: OpenTurn,
+        *,
+        tools: Any,
+        pins: Collection[int],
+        may_fold: bool = True,
+    ) -> Plan:
+        """The next dispatch of a history. Raises HistoryError or PairingError; store faults are booked in the receipt."""
+        faults: list[str] = []
+        reading = self._read(history, tools, faults)
+        opening = reading.opening
+        begins = opening is None or last.opening != opening[0]
+        folded: tuple[int, ...] = ()
+        turn, dropped = last, tuple[Dropped, ...]()
+        if begins:
+            if may_fold:
+                view, folded = self._fold(reading, view, pins, faults)
+            turn = last.begin(opening[0] if opening else None, self._policy.max_rehydration_tokens_per_turn)
+            if opening:
+                turn, dropped = self._scan(prompt_of(opening[1]), reading, view, turn, faults)
+        request = self._request(reading, view, turn.block)
+        turn = replace(
+            turn,
+            dispatches=turn.dispatches + 1,
+            baseline=request.baseline,
+            hot=request.hot,
+            beside=reading.beside,
+            open_tokens=sum(step.tokens for step_id, step in reading.pairs() if step_id not in self._store.entries),
+            missing=frozenset(reading.alignment.missing),
+        )
+        new = self._arrived(reading, last, view)
+        folded_tokens = reading.tokens(folded)
+        hot_change = request.hot - last.hot
+        receipt = Receipt(
+            turn.number,
+            turn.dispatches,
+            "active",
+            full=reading.history.tokens + reading.extra,
+            baseline=request.baseline,
+            sent=request.sent,
+            new=new,
+            folded_tokens=folded_tokens,
+            hot=request.hot,
+            hot_change=hot_change,
+            client_change=request.baseline - (last.baseline + new - folded_tokens + hot_change),
+            archived=reading.archived,
+            folded=folded,
+            hydrated=turn.hydrated,
+            dropped=dropped,
+            evicted=tuple(h.step_id for h in last.hydrated) if begins else (),
+            stripped=sum(message.stripped for message in reading.history.messages),
+            faults=tuple(faults),
+        )
+        return Plan(request, view, turn, receipt, reading.history)
+
+    def _read(self, history: Sequence[Any], tools: Any, faults: list[str]) -> _Reading:
+        """Read, align, and archive what is new and complete. If archiving fails the steps stay in the prompt."""
+        read = self._reader.read(history)
+        self._mmu.refresh()
+        entries = [entry for _, entry in sorted(self._store.entries.items())]
+        known = [Known(entry.step_id, entry.match_key, entry.messages) for entry in entries if entry.match_key]
+        # Texts folded by hand have ids of their own; a history's steps then come after them.
+        least = entries[-1].step_id + 1 if len(known) < len(entries) else 0
+        alignment = align(known, [Shown(step.match_key, len(step.messages)) for step in read.steps], least)
+        new = [(alignment.ids[at], read.steps[at]) for at in alignment.new if read.steps[at].complete]
+        try:
+            self._mmu.archive([_archivable(step_id, step) for step_id, step in new])
+        except StoreError as error:
+            faults.append(f"not archived: {error}")
+            new = []
+        extra = PRIMING + (self._meter.count(compact(tools).decode()) if tools else 0)
+        beside = extra + sum(message.tokens for message in read.messages if message.kind == "system")
+        return _Reading(read, alignment, tuple(step_id for step_id, _ in new), beside, extra)
+
+    def _fold(
+        self, reading: _Reading, view: View, pins: Collection[int], faults: list[str]
+    ) -> tuple[View, tuple[int, ...]]:
+        """Above the high mark, take the oldest steps out of the view until it is at the low one."""
+        users = [step_id for step_id, step in reading.pairs() if step.kind == "user"]
+        stay = {*pins, *users[:1], *users[-1:]}
+        sized = [
+            Foldable(step_id, step.tokens, step_id in self._store.entries and step_id not in stay)
+            for step_id, step in reading.pairs()
+            if step_id not in view.folded
+        ]
+        total = self._request(reading, view, "").baseline
+        chosen = choose(sized, total, high=self._policy.high_water_tokens, low=self._policy.low_water_tokens)
+        steps = dict(reading.pairs())
+        lines: dict[int, str] = {}
+        for step_id in chosen:
+            try:
+                self._store.get(step_id)  # read back and verified, and only then out of the prompt
+            except StoreError as error:
+                faults.append(f"not folded: {error}")
+                continue
+            step = steps[step_id]
+            lines[step_id] = hot_line(step_id, headline(step.parts, step.tokens, self._policy.hot_line_characters))
+        if not lines:
+            return view, ()
+        hot = view.hot.fold(list(lines.items()), self._policy.hot_line_tokens, self._meter.count)
+        return View(view.folded | set(lines), hot), tuple(lines)
+
+    def _scan(
+        self, prompt: str, reading: _Reading, view: View, turn: OpenTurn, faults: list[str]
+    ) -> tuple[OpenTurn, tuple[Dropped, ...]]:
+        """Bring back what the prompt needs of steps that are not in view."""
+        in_view = {step_id for step_id in reading.alignment.ids if step_id not in view.folded}
+        scan = self._mmu.scan(prompt, in_view=in_view, asking=turn.opening, budget=turn.left)
+        faults.extend(f"not hydrated: {fault}" for fault in scan.faults)
+        dropped = tuple(Dropped(pick.step_id, pick.cost, tuple(sorted(pick.terms))) for pick in scan.dropped)
+        return replace(turn, block=scan.block, hydrated=tuple(map(_hydrated, scan.pieces)), left=scan.left), dropped
+
+    def _request(self, reading: _Reading, view: View, block: str) -> Request:
+        folded = {at for at, step_id in enumerate(reading.alignment.ids) if step_id in view.folded}
+        hot = view.hot.text(self._store.session)
+        return assemble(
+            reading.history, self._reader.dialect, folded=folded, hot_text=hot, block=block, extra=reading.extra
+        )
+
+    def _arrived(self, reading: _Reading, last: OpenTurn, view: View) -> int:
+        """Tokens that the history shows now and did not show at the last dispatch."""
+        ids = reading.alignment.ids
+        back = {step_id for step_id in ids if step_id in last.missing and step_id not in view.folded}
+        fresh = {ids[at] for at in reading.alignment.new}
+        return reading.tokens(fresh | back) - last.open_tokens + reading.beside - last.beside
+
+
+def _archivable(step_id: int, step: HistoryStep) -> Step:
+    return Step(step_id, step.parts, step.payload, step.match_key, len(step.messages))
+
+
+def _hydrated(piece: Piece) -> Hydrated:
+    return Hydrated(
+        step_id=piece.step_id,
+        tokens=piece.tokens,
+        whole_tokens=piece.whole_tokens,
+        artifact_sha256=piece.artifact_sha256,
+        terms=piece.terms,
+        label=label(piece.chronology),
+        newer_in_view=piece.chronology.newer_in_view,
+    )

@@ -1,0 +1,210 @@
+"""The memory management unit of one session: the verbs of IPCF-1.1 over a store and its postings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mmu import terms
+from mmu.block import Piece, compose
+from mmu.cover import Pick, Selection, cover
+from mmu.hydration import Hydration, bound
+from mmu.policy import HydrationPolicy
+from mmu.postings import DictPostings
+from mmu.recall import Chronology, Ranked, Status, chronology, tiers
+from mmu.rendering import headline, render
+from mmu.step import Step, well_formed
+from mmu.tokens import Meter
+from mmu.value import value_after
+from store import ColdNode, ColdStore, IndexEntry, StoreError, encode_text
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One step that a query may mean, with where it stands in time (seed 4.1).
+
+    `value` is the literal that follows the query's last matched term, None if there is none; `fault` says why the step
+    cannot be read, None if it can.
+    """
+
+    step_id: int
+    timestamp: str
+    value: str | None
+    status: Status
+    coverage: int
+    summary: str
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a prompt brings back: the block's text and pieces, what found no room, and what could not be read."""
+
+    block: str
+    pieces: tuple[Piece, ...]
+    dropped: tuple[Pick, ...]
+    faults: tuple[StoreError, ...]
+    left: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of content that come back, the envelope not counted."""
+        return sum(piece.tokens for piece in self.pieces)
+
+
+class MMU:
+    """Archives, folds, scans, recalls, hydrates and validates. `now` gives the time of archiving as ISO 8601 text."""
+
+    def __init__(self, store: ColdStore, policy: HydrationPolicy, meter: Meter, now: Callable[[], str]) -> None:
+        self.store, self.policy, self.meter, self._now = store, policy, meter, now
+        self._policy_hash = policy.sha256()
+        self.postings = DictPostings()
+        self._index(store.entries.values())
+
+    def _index(self, entries: Iterable[IndexEntry]) -> None:
+        for entry in entries:
+            self.postings.add(entry.step_id, entry.identifiers, entry.tokens)
+
+    def refresh(self) -> None:
+        """Take in what other processes archived since."""
+        self._index(self.store.refresh())
+
+    # -- archive and fold
+
+    def archive(self, steps: Sequence[Step]) -> Sequence[IndexEntry]:
+        """Write complete steps to the store with one flush; on return they are durable. Raises StoreError."""
+        return self._keep([self._node(step) for step in steps])
+
+    def fold(self, text: str, step_id: int, *, summary: str = "", timestamp: str = "") -> IndexEntry:
+        """Archive a text under the id that its history gives it (seed `fold`). Raises StoreError."""
+        rendering = well_formed(text)
+        return self._keep(
+            [
+                self._build(
+                    step_id=step_id,
+                    payload_kind="text",
+                    payload=encode_text(text),
+                    rendering=rendering,
+                    summary=well_formed(summary),
+                    timestamp=timestamp,
+                )
+            ]
+        )[0]
+
+    def _keep(self, nodes: Sequence[ColdNode]) -> Sequence[IndexEntry]:
+        self.refresh()
+        entries = self.store.archive(nodes)
+        self._index(entries)
+        return entries
+
+    def _node(self, step: Step) -> ColdNode:
+        rendering = render(step.parts)
+        summary = headline(step.parts, self.meter.count(rendering), self.policy.hot_line_characters)
+        return self._build(
+            step_id=step.step_id,
+            payload_kind="messages",
+            payload=step.payload,
+            rendering=rendering,
+            summary=summary,
+            timestamp=step.timestamp,
+            match_key=step.match_key,
+            messages=step.messages,
+        )
+
+    def _build(self, *, rendering: str, summary: str, **given: Any) -> ColdNode:
+        found = terms.extract(summary, rendering, self.policy.terms_per_step)
+        return ColdNode.build(
+            session=self.store.session,
+            rendering=rendering,
+            summary=summary,
+            identifiers=found.identifiers,
+            files=found.files,
+            commands=found.commands,
+            errors=found.errors,
+            cut=found.cut,
+            folding_policy_hash=self._policy_hash,
+            folded_at=self._now(),
+            tokens=self.meter.count(rendering),
+            **given,
+        )
+
+    # -- scan, hydrate, recall
+
+    def scan(
+        self, prompt: str, *, in_view: Collection[int] = (), asking: int | None = None, budget: int | None = None
+    ) -> Scan:
+        """Choose archived steps that are not in view for a prompt, verify and bound them, and compose their block.
+
+        `asking` is the prompt's own step, which is in view and holds no state; `budget` what remains of the turn's tokens
+        (default: the policy's). A step that does not verify stays out and is listed in `faults`.
+        """
+        selection = self.select(prompt, in_view=in_view, budget=budget)
+        states = frozenset(in_view) - {asking}
+        pieces: list[Piece] = []
+        faults: list[StoreError] = []
+        for pick in selection.picks:
+            try:
+                pieces.append(self._piece(pick, states))
+            except StoreError as fault:
+                faults.append(fault)
+        block = compose(pieces, self.store.session)
+        return Scan(block, tuple(pieces), selection.dropped, tuple(faults), selection.left)
+
+    def select(self, prompt: str, *, in_view: Container[int] = (), budget: int | None = None) -> Selection:
+        """The cover of a prompt (ipcf.md 6): which steps, in which order, for which terms. Reads no node."""
+        return cover(
+            self.weights(prompt),
+            self.postings,
+            turn_budget=self.policy.max_rehydration_tokens_per_turn if budget is None else budget,
+            call_cap=self.policy.max_rehydration_tokens_per_call,
+            lam=self.policy.lambda_permille,
+            excluded=in_view,
+            named=terms.named_steps(prompt),
+        )
+
+    def weights(self, prompt: str) -> Mapping[str, int]:
+        """The prompt's terms and what each counts."""
+        return dict.fromkeys(sorted(terms.prompt_terms(prompt)), 1)
+
+    def _piece(self, pick: Pick, in_view: Container[int]) -> Piece:
+        hydration = self.hydrate(pick.step_id, pick.cost)
+        node = hydration.node
+        return Piece(
+            step_id=pick.step_id,
+            text=hydration.text,
+            tokens=hydration.tokens,
+            whole_tokens=hydration.whole_tokens,
+            truncated=hydration.truncated,
+            artifact_sha256=node.artifact_sha256,
+            time=node.timestamp or node.folded_at,
+            chronology=self.chronology(pick, in_view),
+            terms=tuple(sorted(pick.terms)),
+        )
+
+    def chronology(self, pick: Pick, in_view: Container[int]) -> Chronology:
+        """Where a pick stands among all steps, in view or not, that hold what it was chosen for."""
+        return chronology(pick.step_id, pick.terms, self.postings, in_view)
+
+    def hydrate(self, step_id: int, cap: int | None = None) -> Hydration:
+        """Read a step, check all its hashes, and bound it to `cap` tokens (default and most: the policy's per call).
+
+        Raises NodeNotFoundError, OrphanedNodeError, BrokenReferenceError or IntegrityCheckError; then nothing is shown.
+        """
+        limit = self.policy.max_rehydration_tokens_per_call
+        return bound(self.store.get(step_id), limit if cap is None else min(cap, limit), self.meter)
+
+    def recall(self, query: str, limit: int = 50) -> tuple[Candidate, ...]:
+        """List the steps a query may mean, the latest state first (seed 4.1). Changes no prompt."""
+        return tuple(self._candidate(query, rank) for rank in tiers(terms.prompt_terms(query), self.postings)[:limit])
+
+    def _candidate(self, query: str, rank: Ranked) -> Candidate:
+        entry = self.store.entries[rank.step_id]
+        value, fault = None, None
+        try:
+            node = self.store.get(rank.step_id)
+            value = value_after(query, (node.summary, node.rendering))
+        except StoreError as error:  # the step is listed all the same: hiding it would make an older one the latest
+            fault = str(error)
+        time = entry.timestamp or entry.folded_at
+        return Candidate(rank.step_id, time, value, rank.status, rank.coverage, entry.summary, fault)
