@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -10,7 +9,7 @@ from typing import Any, Protocol
 from harness.clients import Client
 from harness.dispatch import Dispatch
 from harness.receipt import Receipt
-from harness.stream import AsyncTurnStream, TurnStream
+from harness.stream import AsyncTurnStream, TurnStream, is_cancelled
 
 
 class Hooks(Protocol):
@@ -43,7 +42,7 @@ async def acompletion(hooks: Hooks, messages: Sequence[Any], options: dict[str, 
     try:
         reply = await hooks.client.acomplete(dispatch.messages, **options)
     except BaseException as error:
-        hooks.post_turn_response(dispatch, outcome="partial" if isinstance(error, asyncio.CancelledError) else "failed")
+        hooks.post_turn_response(dispatch, outcome="partial" if is_cancelled(error) else "failed")
         raise
     if options.get("stream"):
         return AsyncTurnStream(reply, partial(_book, hooks, dispatch))

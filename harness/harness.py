@@ -161,10 +161,11 @@ class Harness:
             if over and not receipt.sibling and receipt.mode != "bypass":
                 receipt = replace(receipt, evicted=(*receipt.evicted, *(h.step_id for h in self._turn.hydrated)))
                 self._turn = self._turn.evicted()
-                try:
-                    self._turn.save(self.store)
-                except StoreError as error:
-                    faults.append(f"the end of the turn was not saved: {error}")
+                if receipt.hydrated:  # else a restart finds nothing in place, whether it thinks the turn open or not
+                    try:
+                        self._turn.save(self.store)
+                    except StoreError as error:
+                        faults.append(f"the end of the turn was not saved: {error}")
             receipt = replace(receipt, faults=tuple(faults), post_ms=self._clock.timer() - begun)
             try:
                 self.ledger.append(receipt)

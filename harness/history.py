@@ -91,7 +91,7 @@ class HistoryStep:
         """The messages as received, one JSON list."""
         return b"[" + b",".join(message.raw for message in self.messages) + b"]"
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """What its messages cost in a prompt."""
         return sum(message.tokens for message in self.messages)
@@ -140,27 +140,32 @@ class Reader:
         self.dialect, self._limit = dialect, limit
         self._seen: dict[bytes, Message] = {}
         self._size = 0
+        self._last = History((), ())
 
     def read(self, history: Sequence[Any]) -> History:
         """The history in steps. Raises HistoryError that names the message and what is wrong."""
-        messages = tuple(self._message(item, f"message {number}") for number, item in enumerate(history))
-        return History(messages, tuple(group(messages)))
+        messages = tuple([self._message(item, number) for number, item in enumerate(history)])
+        kept = _settled(self._last, messages)
+        start = kept[-1].positions[-1] + 1 if kept else 0
+        self._last = History(messages, (*kept, *group(messages[start:], start)))
+        return self._last
 
-    def _message(self, item: Any, where: str) -> Message:
-        body = plain(item)
+    def _message(self, item: Any, number: int) -> Message:
+        body = item if type(item) is dict else plain(item)
         if body is None:
-            raise HistoryError(where, f"a message is an object with a role, this is {type(item).__name__}")
+            reason = f"a message is an object with a role, this is {type(item).__name__}"
+            raise HistoryError(f"message {number}", reason)
         try:
             raw = compact(body)
         except (TypeError, ValueError, RecursionError) as error:
-            raise HistoryError(where, f"JSON cannot hold it ({error})") from error
+            raise HistoryError(f"message {number}", f"JSON cannot hold it ({error})") from error
         known = self._seen.get(raw)
         if known is not None:
             return known
         try:
             message = self.dialect.read_message(body, raw)
         except HistoryError as error:
-            raise HistoryError(where, str(error).removeprefix(": ")) from None
+            raise HistoryError(f"message {number}", str(error).removeprefix(": ")) from None
         self._size += len(raw)
         if self._size > self._limit:  # a bound, not a policy: what was forgotten is parsed again
             self._seen.clear()
@@ -177,10 +182,31 @@ def plain(item: Any) -> Mapping[str, Any] | None:
     return dump(mode="json", exclude_none=True) if callable(dump) and not isinstance(item, type) else None
 
 
-def group(messages: Sequence[Message]) -> Iterator[HistoryStep]:
-    """The steps of some messages, in order. A result belongs to the nearest call of its id that is still open (B1)."""
+def _settled(last: History, messages: Sequence[Message]) -> tuple[HistoryStep, ...]:
+    """The steps of the last history that stand in this one as they were: they need not be grouped again.
+
+    The newest step before the first difference may still change (a result can come), so it is not among them.
+    """
+    same = 0
+    for before, now in zip(last.messages, messages, strict=False):
+        if before is not now:
+            break
+        same += 1
+    count = 0
+    for step in last.steps:
+        if step.positions[-1] >= same or step.open_calls:
+            break
+        count += 1
+    return last.steps[: max(0, count - 1)]
+
+
+def group(messages: Sequence[Message], start: int = 0) -> Iterator[HistoryStep]:
+    """The steps of some messages, in order. A result belongs to the nearest call of its id that is still open (B1).
+
+    `start` is the position of the first message.
+    """
     drafts: list[tuple[str, list[int], list[str]]] = []
-    for position, message in enumerate(messages):
+    for position, message in enumerate(messages, start):
         if message.kind == "user":
             drafts.append(("user", [position], []))
         elif message.kind == "assistant":
@@ -193,7 +219,8 @@ def group(messages: Sequence[Message]) -> Iterator[HistoryStep]:
                 owner[1].append(position)
                 owner[2].remove(str(message.answers))
     for kind, positions, open_calls in drafts:
-        yield HistoryStep(kind, tuple(positions), tuple(messages[p] for p in positions), tuple(open_calls))
+        mine = tuple([messages[position - start] for position in positions])
+        yield HistoryStep(kind, tuple(positions), mine, tuple(open_calls))
 
 
 def prompt_of(step: HistoryStep) -> str:

@@ -22,17 +22,16 @@ class LedgerFault:
 
 
 class Ledger:
-    """Receipts of one session, appended durably."""
+    """Receipts of one session, appended one line each."""
 
     def __init__(self, store: ColdStore) -> None:
         self._store = store
 
     def append(self, receipt: Receipt) -> None:
         """Book a receipt. Raises StoreWriteError or StoreLockedError; then it is not booked."""
-        document = receipt.document()
 
         def line_after(last: bytes) -> bytes:
-            return orjson.dumps({"prev": sha256_hex(last) if last else _FIRST, "receipt": document})
+            return orjson.dumps({"prev": sha256_hex(last) if last else _FIRST, "receipt": receipt})
 
         self._store.append_document(LEDGER_FILE, line_after)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from harness.align import Alignment, Known, Shown, align
@@ -58,11 +59,13 @@ class _Reading:
 
 
 class Planner:
-    """Plans the dispatches of one session. Holds no state of its own."""
+    """Plans the dispatches of one session. Its only state is derived: the known steps as the store's index lists them."""
 
     def __init__(self, mmu: MMU, reader: Reader) -> None:
         self._mmu, self._reader = mmu, reader
         self._store, self._policy, self._meter = mmu.store, mmu.policy, mmu.meter
+        self._known: list[Known] = []
+        self._taken = 0
 
     def plan(
         self,
@@ -83,7 +86,7 @@ class Planner:
         turn, dropped = last, tuple[Dropped, ...]()
         if begins:
             if may_fold:
-                view, folded = self._fold(reading, view, pins, faults)
+                view, folded = self._fold(reading, view, last, pins, faults)
             turn = last.begin(opening[0] if opening else None, self._policy.max_rehydration_tokens_per_turn)
             if opening:
                 turn, dropped = self._scan(prompt_of(opening[1]), reading, view, turn, faults)
@@ -126,10 +129,7 @@ class Planner:
         """Read, align, and archive what is new and complete. If archiving fails the steps stay in the prompt."""
         read = self._reader.read(history)
         self._mmu.refresh()
-        entries = [entry for _, entry in sorted(self._store.entries.items())]
-        known = [Known(entry.step_id, entry.match_key, entry.messages) for entry in entries if entry.match_key]
-        # Texts folded by hand have ids of their own; a history's steps then come after them.
-        least = entries[-1].step_id + 1 if len(known) < len(entries) else 0
+        known, least = self._branch()
         alignment = align(known, [Shown(step.match_key, len(step.messages)) for step in read.steps], least)
         new = [(alignment.ids[at], read.steps[at]) for at in alignment.new if read.steps[at].complete]
         try:
@@ -141,8 +141,20 @@ class Planner:
         beside = extra + sum(message.tokens for message in read.messages if message.kind == "system")
         return _Reading(read, alignment, tuple(step_id for step_id, _ in new), beside, extra)
 
+    def _branch(self) -> tuple[list[Known], int]:
+        """The known steps in order, and the least id that a new one may take."""
+        entries = self._store.entries
+        if len(entries) < self._taken:  # a repair took some out
+            self._known, self._taken = [], 0
+        if fresh := [*islice(entries.values(), self._taken, None)]:
+            self._taken = len(entries)
+            self._known += [Known(entry.step_id, entry.match_key, entry.messages) for entry in fresh if entry.match_key]
+            self._known.sort(key=lambda known: known.step_id)
+        # Texts folded by hand have ids of their own; a history's steps then come after them.
+        return self._known, max(entries, default=-1) + 1 if len(self._known) < len(entries) else 0
+
     def _fold(
-        self, reading: _Reading, view: View, pins: Collection[int], faults: list[str]
+        self, reading: _Reading, view: View, last: OpenTurn, pins: Collection[int], faults: list[str]
     ) -> tuple[View, tuple[int, ...]]:
         """Above the high mark, take the oldest steps out of the view until it is at the low one."""
         users = [step_id for step_id, step in reading.pairs() if step.kind == "user"]
@@ -152,7 +164,7 @@ class Planner:
             for step_id, step in reading.pairs()
             if step_id not in view.folded
         ]
-        total = self._request(reading, view, "").baseline
+        total = last.hot + reading.beside + sum(step.tokens for step in sized)
         chosen = choose(sized, total, high=self._policy.high_water_tokens, low=self._policy.low_water_tokens)
         steps = dict(reading.pairs())
         lines: dict[int, str] = {}

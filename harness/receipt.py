@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Self
+
+import orjson
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ class Receipt:
 
     def document(self) -> dict[str, Any]:
         """The receipt as a JSON object."""
-        return asdict(self)
+        document: dict[str, Any] = orjson.loads(orjson.dumps(self))
+        return document
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:

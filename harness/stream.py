@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -11,6 +10,13 @@ from harness.reply import Reply, StreamReply
 
 OnEnd = Callable[[Reply, str], None]
 """Called once with the reply as far as it came, and the outcome: `answered`, `called`, `partial` or `failed`."""
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether an awaited call ended because its task was cancelled."""
+    from asyncio import CancelledError  # noqa: PLC0415 - synchronous callers need not pay for the event loop
+
+    return isinstance(error, CancelledError)
 
 
 class _Watch:
@@ -93,7 +99,7 @@ class AsyncTurnStream:
             self._watch.end("answered")
             raise
         except BaseException as error:
-            self._watch.end("partial" if isinstance(error, asyncio.CancelledError) else "failed")
+            self._watch.end("partial" if is_cancelled(error) else "failed")
             raise
         self._watch.gathered.add(chunk)
         return chunk

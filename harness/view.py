@@ -6,7 +6,7 @@ folds, `open_turn.json` with each dispatch.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import orjson
@@ -40,7 +40,7 @@ class View:
 
     def save(self, store: ColdStore) -> None:
         """Keep it. Raises StoreWriteError."""
-        _save(store, VIEW_FILE, {"folded": sorted(self.folded), "hot": asdict(self.hot)})
+        _save(store, VIEW_FILE, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class OpenTurn:
 
     def save(self, store: ColdStore) -> None:
         """Keep it. Raises StoreWriteError. Not flushed: a turn lost with the power is planned anew, to the same bytes."""
-        _save(store, TURN_FILE, {**asdict(self), "missing": sorted(self.missing)}, flush=False)
+        _save(store, TURN_FILE, self, flush=False)
 
 
 def _path(store: ColdStore, name: str) -> Any:
@@ -106,13 +106,15 @@ def _load(store: ColdStore, name: str) -> dict[str, Any] | None:
         return None
     try:
         document = orjson.loads(raw)
-        version = document.pop("version")
+        version, state = document["version"], document.get("state")
     except (orjson.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
         raise StoreFormatError(_path(store, name), f"unreadable ({error})") from error
     if version != _VERSION:
         raise StoreFormatError(_path(store, name), f"version {version!r}, this program reads {_VERSION}")
-    return dict(document)
+    if not isinstance(state, dict):
+        raise StoreFormatError(_path(store, name), "unreadable (no state in it)")
+    return state
 
 
-def _save(store: ColdStore, name: str, document: dict[str, Any], *, flush: bool = True) -> None:
-    store.write_document(name, orjson.dumps({"version": _VERSION, **document}), flush=flush)
+def _save(store: ColdStore, name: str, state: View | OpenTurn, *, flush: bool = True) -> None:
+    store.write_document(name, orjson.dumps({"version": _VERSION, "state": state}, default=sorted), flush=flush)

@@ -135,7 +135,7 @@ def extract(summary: str, rendering: str, limit: int = 4096) -> Terms:
     Under the limit they are taken in this order: words of the summary, names of errors, paths, words of the rendering, each
     by first appearance. Base64, hex and data URIs are left out as wholes. No text raises, also not lone surrogates and NUL.
     """
-    texts = [compose(well_formed(text)) for text in (summary, rendering)]
+    texts = [compose(summary), compose(rendering)]
     about, content = _read(texts[0]), _read(texts[1])
     commands = _distinct(chain.from_iterable(map(_commands, texts)))
     errors = _distinct(about.errors + content.errors)
@@ -155,7 +155,7 @@ def extract(summary: str, rendering: str, limit: int = 4096) -> Terms:
 
 def prompt_terms(text: str) -> frozenset[str]:
     """The terms of a prompt or query: read as in `extract`, so that the two can be compared, and not limited in number."""
-    reading = _read(compose(well_formed(text)))
+    reading = _read(compose(text))
     return frozenset(chain(reading.words, map(fold_case, reading.errors), map(fold_case, reading.paths)))
 
 
@@ -179,8 +179,8 @@ def fold_case(text: str) -> str:
 
 
 def compose(text: str) -> str:
-    """NFC, at a cost that is linear for any text: of more than 30 combining marks in a row the rest is dropped."""
-    return text if text.isascii() else unicodedata.normalize("NFC", _MARKS.sub(_thin, text))
+    """The text in NFC and well formed: U+FFFD for a lone surrogate, at most 30 combining marks in a row."""
+    return text if text.isascii() else unicodedata.normalize("NFC", _MARKS.sub(_thin, well_formed(text)))
 
 
 def path_spans(text: str) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""The value a step gives for a query: "PostgreSQL port" over "... reverted back to Port 5433" gives 5433 (ipcf.md 5).
+"""The value a step gives for a query: of "timeout" over "Timeout raised from 20s to 30s" it is 30s (ipcf.md 5).
 
 A text is read as tokens, each of one kind. Words and names may match the query; numbers, versions, paths, quoted strings
 and names are literals. Values are verbatim slices. Reading is linear in the text.

@@ -77,8 +77,9 @@ class ColdStore(Protocol):
         """Replace a document in one piece; with `flush` it is durable on return."""
 
     def append_document(self, name: str, line_after: Callable[[bytes], bytes]) -> None:
-        """Append a line durably. `line_after` gives it (without line feed) from the last line there, empty for the first;
-        nobody writes in between. A torn last line is ended first."""
+        """Append a line. `line_after` gives it (without line feed) from the last line there, empty for the first; nobody
+        writes in between. A torn last line is ended first. A killed process loses no line, a power cut may cost the last.
+        """
 
     def export_index(self) -> bytes:
         """Write the page table in human-readable form and return its bytes. Nothing reads it back."""

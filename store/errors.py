@@ -97,6 +97,6 @@ class StoreReadError(StoreError):
 class StoreLockedError(StoreError):
     """Another process held the writer lock for longer than the time-out."""
 
-    def __init__(self, path: Path, seconds: float) -> None:
-        self.path = path
-        super().__init__(f"{path}: another process has been writing for more than {seconds:g} s; try again, or end it")
+    def __init__(self, path: Path, seconds: float, owner: str) -> None:
+        self.path, self.owner = path, owner
+        super().__init__(f"{path}: {owner} has been writing for more than {seconds:g} s; try again, or end it")

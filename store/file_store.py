@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
-
-from filelock import FileLock, Timeout
 
 from store import layout
 from store.audit import audit, check_batch, index_document
@@ -31,7 +29,8 @@ from store.errors import (
     StoreReadError,
     StoreWriteError,
 )
-from store.jcs import canonical
+from store.jcs import serialized
+from store.lock import WriterLock
 from store.log import LOG_FORMAT, LOG_VERSION, Damage, Log, Record, records
 from store.node import ColdNode, IndexEntry, verified
 
@@ -55,11 +54,12 @@ class FileStore:
         self._index: dict[int, IndexEntry] = {}
         self._unfiled: dict[int, dict[str, Any]] = {}  # acknowledged, not yet marked filed: node documents
         self._unfiled_bytes = 0
+        self._written: set[int] = set()  # those of them whose file this process wrote whole
         self._exported = 0
         self._damage: list[StoreError] = []
         self._position = 0  # end of the last whole log record taken in
         self._log = Log(self.folder / _LOG_FILE)
-        self._lock = FileLock(self.folder / "lock", timeout=lock_seconds, mode=0o600)
+        self._lock = WriterLock(self.folder / "lock", lock_seconds)
         if not self._exists():
             if not create:
                 raise StoreFormatError(self.folder, f"no session {session!r} is stored here")
@@ -90,7 +90,7 @@ class FileStore:
         if fresh:
             layout.replace(root / ".gitignore", b"*\n", flush=False)
         layout.private_folder(self.folder / layout.NODE_FOLDER)
-        with self._writing():
+        with self._lock.held():
             if self._log.path.exists():
                 return
             head = {"record": "head", "format": LOG_FORMAT, "version": LOG_VERSION, "generation": 0}
@@ -116,7 +116,7 @@ class FileStore:
         strange = sorted(set(self._files()) - known)
         if not strange:
             return []
-        with contextlib.suppress(StoreWriteError, StoreLockedError), self._writing():
+        with contextlib.suppress(StoreWriteError, StoreLockedError), self._lock.held():
             self.refresh()
         return [file for file in strange if layout.step_of(Path(file).name) not in self._index]
 
@@ -186,22 +186,9 @@ class FileStore:
 
     # -- writing
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            self._lock.acquire()
-        except Timeout as error:
-            raise StoreLockedError(self.folder / "lock", self._lock.timeout) from error
-        except OSError as error:
-            raise StoreWriteError(self.folder / "lock", error) from error
-        try:
-            yield
-        finally:
-            self._lock.release()
-
     def archive(self, nodes: Sequence[ColdNode]) -> Sequence[IndexEntry]:
         """Write steps durably, all or none, one flush for all. Raises as `ColdStore.archive`."""
-        with self._writing():
+        with self._lock.held():
             self.refresh()
             fresh = check_batch(nodes, self.session, self._index, lambda file: (self.folder / file).exists())
             if fresh:
@@ -214,7 +201,7 @@ class FileStore:
 
     def adopt(self, node: ColdNode) -> None:
         """Give an orphaned node its entry (explicit repair only). Raises NodeConflictError, StoreWriteError."""
-        with self._writing():
+        with self._lock.held():
             self.refresh()
             self._commit(check_batch([node], self.session, self._index, lambda file: False))
 
@@ -232,7 +219,8 @@ class FileStore:
             self._unfiled[entry.step_id] = document
             self._unfiled_bytes += entry.size
             with contextlib.suppress(StoreWriteError):  # acknowledged by now; filing completes it
-                layout.replace(self._node_path(entry.step_id), canonical(document), flush=False)
+                layout.create(self._node_path(entry.step_id), serialized(document))
+                self._written.add(entry.step_id)
 
     def _save_tail(self) -> None:
         """Keep bytes behind the last whole record, a write that was never acknowledged, before they are written over."""
@@ -243,24 +231,25 @@ class FileStore:
 
     def _file_pending(self) -> None:
         """Complete and flush the files of acknowledged steps, then mark them filed."""
-        with self._writing():
+        with self._lock.held():
             self.refresh()
             steps = sorted(self._unfiled)
             for step_id in steps:
                 path = self._node_path(step_id)
-                if path.exists():
+                if step_id in self._written and path.exists():
                     layout.sync(path)
-                else:
-                    layout.replace(path, canonical(self._unfiled[step_id]))
+                else:  # missing, or left half written by a process that died
+                    layout.replace(path, serialized(self._unfiled[step_id]))
             if steps:
                 layout.sync(self.folder / layout.NODE_FOLDER)
                 self._position = self._log.append([{"record": "filed", "steps": steps}], self._position, flush=False)
             self._unfiled.clear()
+            self._written.clear()
             self._unfiled_bytes = 0
 
     def drop(self, step_ids: Sequence[int]) -> None:
         """Take entries out of the index (explicit repair only). Files are not touched."""
-        with self._writing():
+        with self._lock.held():
             self.refresh()
             self._position = self._log.append([{"record": "dropped", "steps": list(step_ids)}], self._position)
             self._forget_pending(step_ids)
@@ -296,6 +285,8 @@ class FileStore:
             raise PathContainmentError(step_id, file, entry.file)
         if self._node_path(step_id).is_symlink() or (self.folder / layout.NODE_FOLDER).is_symlink():
             raise PathContainmentError(step_id, file, "a link")
+        if step_id in self._unfiled and step_id not in self._written:  # its file is another process's to complete
+            return verified(entry, serialized(self._unfiled[step_id]))
         try:
             raw = layout.read_plain(self._node_path(step_id))
         except FileNotFoundError:
@@ -308,7 +299,7 @@ class FileStore:
         for record in records(self._log.read()):
             node = record.body.get("node") if isinstance(record, Record) else None
             if node is not None and node["step_id"] == step_id:
-                found = canonical(node)
+                found = serialized(node)
         return found
 
     def validate(self, progress: Progress | None = None) -> Audit:
@@ -334,9 +325,9 @@ class FileStore:
         layout.replace(layout.document_path(self.folder, name), data, flush=flush)
 
     def append_document(self, name: str, line_after: Callable[[bytes], bytes]) -> None:
-        """Append a line durably, see `ColdStore.append_document`. Raises StoreWriteError, StoreLockedError."""
+        """Append a line, see `ColdStore.append_document`. Raises StoreWriteError, StoreLockedError."""
         path = layout.document_path(self.folder, name)
-        with self._writing():
+        with self._lock.held():
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             except OSError as error:
@@ -347,7 +338,6 @@ class FileStore:
                 data = (b"\n" if torn else b"") + line_after(last) + b"\n"
                 if os.pwrite(descriptor, data, size) != len(data):
                     raise OSError(errno.ENOSPC, "the disk took a part of the line only")
-                os.fsync(descriptor)
             except OSError as error:
                 os.ftruncate(descriptor, size)
                 raise StoreWriteError(path, error) from error
@@ -357,7 +347,7 @@ class FileStore:
     def export_index(self) -> bytes:
         """Write `recall_index.json` and return its bytes. Raises StoreWriteError."""
         data = index_document(self.session, self._index.values())
-        with self._writing():
+        with self._lock.held():
             self.refresh()
             layout.replace(self.folder / layout.INDEX_FILE, data, flush=False)
             self._position = self._log.append(

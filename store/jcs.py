@@ -42,6 +42,11 @@ def canonical(value: Any) -> bytes:
     Raises InvalidNodeError for a value outside the domain or a string that is not well-formed (lone surrogate).
     """
     _check(value, "value")
+    return serialized(value)
+
+
+def serialized(value: Any) -> bytes:
+    """The same bytes for a value that is known to be in the domain: one that was read or built here."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except (TypeError, orjson.JSONEncodeError) as error:

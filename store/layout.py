@@ -80,10 +80,21 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def create(path: Path, data: bytes) -> None:
+    """Write a new file, not flushed and not in one piece: for what the log can complete. Raises StoreWriteError."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise StoreWriteError(path, error) from error
+
+
 def replace(path: Path, data: bytes, *, flush: bool = True) -> None:
     """Put `data` in the place of a file in one piece: readers see the old bytes or the new ones (mode 0600).
 
-    Raises StoreWriteError; the old file then stands as it was.
+    Without `flush` a crash may leave no file, never a part of one that a living process wrote. Raises StoreWriteError; the
+    old file then stands as it was.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -93,6 +104,8 @@ def replace(path: Path, data: bytes, *, flush: bool = True) -> None:
             file.flush()
             if flush:
                 os.fsync(file.fileno())
+        if not flush:
+            path.unlink(missing_ok=True)  # replacing a file would make some file systems flush it
         temporary.replace(path)
         if flush:
             sync(path.parent)

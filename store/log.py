@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from store.errors import StoreReadError, StoreWriteError
-from store.jcs import canonical
+from store.jcs import serialized
 
 LOG_FORMAT, LOG_VERSION = "mmu-log", 1
 _FRAME = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,12}) ")
@@ -41,8 +41,8 @@ class Damage:
 
 
 def frame(body: dict[str, Any]) -> bytes:
-    """One record as it stands in the log. Raises InvalidNodeError for a body outside the canonical domain."""
-    raw = canonical(body)
+    """One record as it stands in the log. The body is of the canonical domain."""
+    raw = serialized(body)
     return b"%08x %d %s\n" % (zlib.crc32(raw), len(raw), raw)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 import orjson
 
 from store.errors import IntegrityCheckError, InvalidNodeError
-from store.jcs import canonical, canonical_sha256, sha256_hex
+from store.jcs import canonical_sha256, serialized, sha256_hex
 
 NODE_VERSION = 1
 PROJECTION_VERSION = "mmu-projection-1"
@@ -129,7 +129,7 @@ class ColdNode:
 
     def to_bytes(self) -> bytes:
         """The canonical bytes of the node file (RFC 8785)."""
-        return canonical(self.document())
+        return serialized(self.document())
 
     @classmethod
     def from_bytes(cls, raw: bytes, step_id: int | None = None) -> Self:
