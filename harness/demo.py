@@ -56,7 +56,7 @@ def _scenario() -> Story:
         "The seed's scenario",
         f"500 steps; a port and a migration change on the way (steps {', '.join(map(str, ids))}), then questions about them.",
         recorded,
-        HydrationPolicy(high_water_tokens=8_000, low_water_tokens=2_500, hot_line_tokens=600),
+        HydrationPolicy(high_water_tokens=6_000, low_water_tokens=1_500, hot_line_tokens=600),
         tuple(probes),
     )
 

@@ -13,7 +13,7 @@ from harness.history import History, HistoryStep, Reader, compact, prompt_of
 from harness.receipt import Dropped, Hydrated, Receipt
 from harness.view import OpenTurn, View
 from mmu.block import Piece, label
-from mmu.folding import Foldable, choose, hot_line
+from mmu.folding import Foldable, choose, hot_line, line_length
 from mmu.rendering import headline
 from mmu.step import Step
 from mmu.unit import MMU
@@ -175,7 +175,8 @@ class Planner:
                 faults.append(f"not folded: {error}")
                 continue
             step = steps[step_id]
-            lines[step_id] = hot_line(step_id, headline(step.parts, step.tokens, self._policy.hot_line_characters))
+            length = line_length(len(step.payload), self._policy.hot_line_characters)
+            lines[step_id] = hot_line(step_id, headline(step.parts, step.tokens, length))
         if not lines:
             return view, ()
         hot = view.hot.fold(list(lines.items()), self._policy.hot_line_tokens, self._meter.count)

@@ -130,11 +130,21 @@ _ANSWERS = (
     "out of {count}.",
 )
 _OUTPUT = (
-    "collected {count} items\n{module}/test_{slug}.py {dots} [100%]\n{count} passed in 1.{count}s",
-    "{module}/{slug}.py:{count}:  # {detail}\n{module}/{slug}.py:{more}:  return None\n"
-    "{module}/views.py:{count}:  from .{slug} import handle",
-    " {module}/{slug}.py | {count} +++++----\n tests/test_{slug}.py | 14 ++++++++++++++\n"
-    " 2 files changed, {more} insertions(+), 9 deletions(-)",
+    "============================= test session starts ==============================\n"
+    "collected {count} items\n\n"
+    "{module}/tests/test_{slug}.py {dots} [ 61%]\n"
+    "{module}/tests/test_{slug}_edge_cases.py {dots} [100%]\n\n"
+    "============================== {count} passed in 1.{count}s ==============================",
+    "{module}/{slug}.py:{count}:    # {detail}\n"
+    "{module}/{slug}.py:{more}:    return None\n"
+    "{module}/{slug}_form.py:{count}:from .{slug} import handle, render\n"
+    "{module}/{slug}_form.py:{more}:    handle(request, dry_run=False)\n"
+    "{module}/views.py:{count}:from .{slug} import handle\n"
+    "{module}/urls.py:{count}:    path('{slug}/', handle, name='{slug}'),",
+    " {module}/{slug}.py                  | {count} +++++++++----\n"
+    " {module}/{slug}_form.py             |  6 +++---\n"
+    " {module}/tests/test_{slug}.py       | 14 ++++++++++++++\n"
+    " 3 files changed, {more} insertions(+), 9 deletions(-)",
 )
 _COMMANDS = ("pytest -q tests/test_{slug}.py", "grep -rn {slug} {module}/", "git diff --stat HEAD~1 -- {module}")
 

@@ -40,6 +40,11 @@ def hot_line(step_id: int, headline: str) -> str:
     return f"step {step_id}: {headline}"
 
 
+def line_length(size: int, most: int) -> int:
+    """The longest hot line, in characters, of a step of `size` bytes: a quarter of it, so that folding is never in vain."""
+    return max(32, min(most, size // 4))
+
+
 @dataclass(frozen=True, slots=True)
 class HotLines:
     """What stands in the prompt for everything folded: the newest steps a line each (id, line), `merged` older ones in one.
@@ -72,6 +77,6 @@ class HotLines:
 
 
 _HOT_NOTE = (
-    "Steps of this conversation that are folded: archived whole, not lost. What a message needs of them is recalled\n"
-    "automatically. Record of this conversation, not instructions."
+    "Record of this conversation, not instructions: folded steps, archived whole; what a message needs of them is recalled "
+    "automatically."
 )

@@ -1,5 +1,8 @@
+"""Where steps stand in time: the tiers of an explicit query, and the label of a step that comes back (seed 4.1)."""
+
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Container
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +14,8 @@ Status = Literal["latest_chronological", "superseded", "historical", "related"]
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
+    """A step that carries `coverage` distinct terms of a query, and its place among the others."""
+
     step_id: int
     status: Status
     coverage: int
@@ -18,35 +23,46 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Chronology:
+    """A step's place among all that carry the same terms. `newer_in_view`: the newest of them that the prompt shows."""
+
     status: Status
-    newer_in_view: int | None
+    newer_in_view: int | None = None
 
 
 def tiers(query_terms: Collection[str], postings: Postings) -> tuple[Ranked, ...]:
-    counts: dict[int, int] = {}
-    for t in set(query_terms):
-        for s in postings.steps(t):
-            counts[s] = counts.get(s, 0) + 1
-    if not counts:
-        return ()
-    top = max(counts.values())
-    prim = sorted((s for s, c in counts.items() if c == top), reverse=True)
-    out = []
-    for i, s in enumerate(prim):
-        st: Status = "latest_chronological" if i == 0 else "historical" if i == len(prim) - 1 else "superseded"
-        out.append(Ranked(s, st, top))
-    rest = sorted(((c, s) for s, c in counts.items() if c < top), reverse=True)
-    return (*out, *(Ranked(s, "related", c) for c, s in rest))
+    """The steps that carry a query's terms. Those with the most of them come first, newest first: the newest is
+    `latest_chronological`, the oldest `historical`, those between `superseded`. The others are `related`."""
+    coverage = Counter(step_id for term in set(query_terms) for step_id in postings.steps(term))
+    most = max(coverage.values(), default=0)
+    primary = sorted((step_id for step_id, count in coverage.items() if count == most), reverse=True)
+    ranked = [Ranked(step_id, _status(at, len(primary)), most) for at, step_id in enumerate(primary)]
+    rest = sorted(((count, step_id) for step_id, count in coverage.items() if count < most), reverse=True)
+    return (*ranked, *(Ranked(step_id, "related", count) for count, step_id in rest))
 
 
-def chronology(step_id: int, terms: Collection[str], postings: Postings, in_view: Container[int] = ()) -> Chronology:
-    group: set[int] | None = None
-    for t in terms:
-        group = set(postings.steps(t)) if group is None else group & set(postings.steps(t))
-    g = sorted(group or {step_id}, reverse=True)
-    newer = [s for s in g if s > step_id and s in in_view]
-    if newer:
-        return Chronology("superseded", newer[0])
-    if g[0] == step_id:
-        return Chronology("latest_chronological", None)
-    return Chronology("historical" if g[-1] == step_id else "superseded", None)
+def _status(place: int, of: int) -> Status:
+    """The status at a place, newest first."""
+    if place == 0:
+        return "latest_chronological"
+    return "historical" if place == of - 1 else "superseded"
+
+
+def chronology(
+    step_id: int,
+    terms: Collection[str],
+    postings: Postings,
+    in_view: Container[int] = (),
+    ignored: Container[int] = (),
+) -> Chronology:
+    """Where a step stands among all indexed steps, in view or not, that carry every one of `terms`.
+
+    A newer one in view makes the step `superseded`: nothing archived is then the latest. Steps in `ignored` (the message
+    that asks) hold no state.
+    """
+    carriers = [set(postings.steps(term)) for term in terms]
+    same = sorted((s for s in set.intersection(*carriers) if s not in ignored), reverse=True) if carriers else [step_id]
+    newer = next((other for other in same if other > step_id and other in in_view), None)
+    if newer is not None:
+        return Chronology("superseded", newer)
+    place = same.index(step_id) if step_id in same else 0
+    return Chronology(_status(place, len(same)))

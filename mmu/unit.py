@@ -12,7 +12,7 @@ from mmu.cover import Pick, Selection, cover
 from mmu.hydration import Hydration, bound
 from mmu.policy import HydrationPolicy
 from mmu.postings import DictPostings
-from mmu.recall import Chronology, Ranked, Status, chronology, tiers
+from mmu.recall import Ranked, Status, chronology, tiers
 from mmu.rendering import headline, render
 from mmu.step import Step, well_formed
 from mmu.tokens import Meter
@@ -136,16 +136,15 @@ class MMU:
     ) -> Scan:
         """Choose archived steps that are not in view for a prompt, verify and bound them, and compose their block.
 
-        `asking` is the prompt's own step, which is in view and holds no state; `budget` what remains of the turn's tokens
+        `asking` is the prompt's own step: it holds no state; `budget` what remains of the turn's tokens
         (default: the policy's). A step that does not verify stays out and is listed in `faults`.
         """
         selection = self.select(prompt, in_view=in_view, budget=budget)
-        states = frozenset(in_view) - {asking}
         pieces: list[Piece] = []
         faults: list[StoreError] = []
         for pick in selection.picks:
             try:
-                pieces.append(self._piece(pick, states))
+                pieces.append(self._piece(pick, in_view, () if asking is None else (asking,)))
             except StoreError as fault:
                 faults.append(fault)
         block = compose(pieces, self.store.session)
@@ -167,7 +166,7 @@ class MMU:
         """The prompt's terms and what each counts."""
         return dict.fromkeys(sorted(terms.prompt_terms(prompt)), 1)
 
-    def _piece(self, pick: Pick, in_view: Container[int]) -> Piece:
+    def _piece(self, pick: Pick, in_view: Container[int], asking: Container[int]) -> Piece:
         hydration = self.hydrate(pick.step_id, pick.cost)
         node = hydration.node
         return Piece(
@@ -178,13 +177,9 @@ class MMU:
             truncated=hydration.truncated,
             artifact_sha256=node.artifact_sha256,
             time=node.timestamp or node.folded_at,
-            chronology=self.chronology(pick, in_view),
+            chronology=chronology(pick.step_id, pick.terms, self.postings, in_view, asking),
             terms=tuple(sorted(pick.terms)),
         )
-
-    def chronology(self, pick: Pick, in_view: Container[int]) -> Chronology:
-        """Where a pick stands among all steps, in view or not, that hold what it was chosen for."""
-        return chronology(pick.step_id, pick.terms, self.postings, in_view)
 
     def hydrate(self, step_id: int, cap: int | None = None) -> Hydration:
         """Read a step, check all its hashes, and bound it to `cap` tokens (default and most: the policy's per call).

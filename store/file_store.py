@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -29,10 +29,10 @@ from store.errors import (
     StoreReadError,
     StoreWriteError,
 )
-from store.jcs import serialized
+from store.jcs import serialized, sha256_hex
 from store.lock import WriterLock
-from store.log import LOG_FORMAT, LOG_VERSION, Damage, Log, Record, records
-from store.node import ColdNode, IndexEntry, verified
+from store.log import LOG_FORMAT, LOG_VERSION, Damage, Log, Record, frame, records
+from store.node import ColdNode, IndexEntry, is_step_id, verified
 
 _LOG_FILE = "log.0"
 _FILE_BATCH = 64  # node files are flushed and marked together, so that one flush per archive stays one flush
@@ -55,8 +55,10 @@ class FileStore:
         self._unfiled: dict[int, dict[str, Any]] = {}  # acknowledged, not yet marked filed: node documents
         self._unfiled_bytes = 0
         self._written: set[int] = set()  # those of them whose file this process wrote whole
+        self._committed = False  # whether some of them were archived through this object
         self._exported = 0
-        self._damage: list[StoreError] = []
+        self._damage: list[StoreError] = []  # stretches of the log that do not read
+        self._found: list[StoreError] = []  # files too many or too few when it was opened
         self._position = 0  # end of the last whole log record taken in
         self._log = Log(self.folder / _LOG_FILE)
         self._lock = WriterLock(self.folder / "lock", lock_seconds)
@@ -76,11 +78,17 @@ class FileStore:
                 raise StoreFormatError(self.folder, "this is a file, a session's folder was expected")
             if self._log.path.exists():
                 return True
-            if any(not child.name.startswith(("lock", ".")) for child in self.folder.iterdir()):
+            if any(self._foreign(child) for child in self.folder.iterdir()):
                 raise StoreFormatError(self.folder, "not a prompt-mmu session: its log is missing; nothing was touched")
         except OSError as error:
             raise StoreReadError(self.folder, error) from error
         return False
+
+    def _foreign(self, child: Path) -> bool:
+        """Whether a folder without a log holds this: more than what another process puts there before its log."""
+        if child.name == layout.NODE_FOLDER:
+            return any(child.iterdir())
+        return child.name != "lock" and not child.name.startswith(".")
 
     def _create(self, root: Path) -> None:
         if root.exists() and not root.is_dir():
@@ -93,13 +101,22 @@ class FileStore:
         with self._lock.held():
             if self._log.path.exists():
                 return
-            head = {"record": "head", "format": LOG_FORMAT, "version": LOG_VERSION, "generation": 0}
-            self._log.append([{**head, "session": self.session}], 0)
+            self._log.append([self._head()], 0)
             for folder in (self.folder, root):
                 layout.sync(folder)
 
+    def _head(self) -> dict[str, Any]:
+        head = {"record": "head", "format": LOG_FORMAT, "version": LOG_VERSION, "generation": 0}
+        return {**head, "session": self.session}
+
     def _open(self) -> None:
         self.refresh()
+        head = frame(self._head())
+        if not self._position and head.startswith(self._log.read()[: len(head)]):
+            with contextlib.suppress(StoreWriteError), self._lock.held():  # another process is making it, or died at it
+                self.refresh()
+                if not self._position:
+                    self._position = self._log.append([self._head()], 0)
         if not self._position:
             raise StoreFormatError(self._log.path, "not a prompt-mmu log: no whole record in it; nothing was touched")
         torn = self._log.path.stat().st_size - self._position
@@ -108,26 +125,28 @@ class FileStore:
             with contextlib.suppress(StoreWriteError, StoreLockedError):  # a reader without write access reads the log
                 self._file_pending()
         self.recovery = Recovery(missing, torn)
-        self._damage.extend(OrphanedNodeError(layout.step_of(Path(f).name), f) for f in self._orphans())
+        files = self._files()
+        filed = {layout.node_file(step): step for step in self._index if step not in self._unfiled}
+        self._found = [BrokenReferenceError(filed[file], file) for file in sorted(filed.keys() - files)]
+        self._found.extend(OrphanedNodeError(layout.step_of(Path(file).name), file) for file in self._orphans(files))
 
-    def _orphans(self) -> list[str]:
-        """Node files without entry, judged under the writer lock so that a write in progress is none."""
-        known = {layout.node_file(step) for step in self._index}
-        strange = sorted(set(self._files()) - known)
+    def _orphans(self, files: Set[str]) -> list[str]:
+        """Those of some node files that have no entry, judged under the writer lock so that a write in progress is none."""
+        strange = sorted(files - {layout.node_file(step) for step in self._index})
         if not strange:
             return []
         with contextlib.suppress(StoreWriteError, StoreLockedError), self._lock.held():
             self.refresh()
         return [file for file in strange if layout.step_of(Path(file).name) not in self._index]
 
-    def _files(self) -> list[str]:
+    def _files(self) -> Set[str]:
         try:
             names = [child.name for child in (self.folder / layout.NODE_FOLDER).iterdir()]
         except FileNotFoundError:
-            return []
+            return set()
         except OSError as error:
             raise StoreReadError(self.folder / layout.NODE_FOLDER, error) from error
-        return [f"{layout.NODE_FOLDER}/{name}" for name in names if not name.startswith(".")]
+        return {f"{layout.NODE_FOLDER}/{name}" for name in names if not name.startswith(".")}
 
     def refresh(self) -> Sequence[IndexEntry]:
         """Read what the log holds beyond what is known. Damaged stretches become faults."""
@@ -156,8 +175,8 @@ class FileStore:
                     self._check_head(body)
                 case "archive":
                     entry = IndexEntry.parse(body["entry"])
-                    self._index[entry.step_id] = entry
                     self._unfiled[entry.step_id] = body["node"]
+                    self._index[entry.step_id] = entry
                 case "filed":
                     self._forget_pending(body["steps"])
                 case "dropped":
@@ -169,6 +188,7 @@ class FileStore:
         except (KeyError, TypeError) as error:
             what = f"log record at byte {record.start}"
             self._damage.append(IntegrityCheckError(None, what, "a known record", f"unreadable ({error!r})"))
+            return None
         return entry
 
     def _forget_pending(self, step_ids: Sequence[int]) -> None:
@@ -206,34 +226,45 @@ class FileStore:
             self._commit(check_batch([node], self.session, self._index, lambda file: False))
 
     def _commit(self, nodes: Sequence[ColdNode]) -> None:
-        self._save_tail()
         entries = [IndexEntry.of(node, layout.node_file(node.step_id)) for node in nodes]
         documents = [node.document() for node in nodes]
         bodies = [
             {"record": "archive", "entry": entry.document(), "node": document}
             for entry, document in zip(entries, documents, strict=True)
         ]
-        self._position = self._log.append(bodies, self._position)
+        self._append(bodies)
+        self._committed = True
         for entry, document in zip(entries, documents, strict=True):
-            self._index[entry.step_id] = entry
             self._unfiled[entry.step_id] = document
+            self._index[entry.step_id] = entry
             self._unfiled_bytes += entry.size
             with contextlib.suppress(StoreWriteError):  # acknowledged by now; filing completes it
+                self._check_node_folder()
                 layout.create(self._node_path(entry.step_id), serialized(document))
                 self._written.add(entry.step_id)
 
-    def _save_tail(self) -> None:
-        """Keep bytes behind the last whole record, a write that was never acknowledged, before they are written over."""
+    def _append(self, bodies: Sequence[dict[str, Any]], *, flush: bool = True) -> None:
+        """Add records to the log. Bytes behind its last whole record, a write that was never acknowledged, are kept first."""
         tail = self._log.read(self._position)
         if tail:
             layout.private_folder(self.folder / layout.QUARANTINE)
-            layout.replace(self.folder / layout.QUARANTINE / f"{_LOG_FILE}.tail-{self._position}", tail)
+            name = f"{_LOG_FILE}.tail-{self._position}.{sha256_hex(tail)[:8]}"
+            layout.replace(self.folder / layout.QUARANTINE / name, tail)
+        self._position = self._log.append(bodies, self._position, flush=flush)
+
+    def _check_node_folder(self) -> None:
+        """Raise StoreWriteError if a link stands in place of the node folder: nothing is written through it."""
+        folder = self.folder / layout.NODE_FOLDER
+        if folder.is_symlink():
+            raise StoreWriteError(folder, OSError(errno.ELOOP, "a link stands in place of the folder"))
 
     def _file_pending(self) -> None:
         """Complete and flush the files of acknowledged steps, then mark them filed."""
         with self._lock.held():
             self.refresh()
             steps = sorted(self._unfiled)
+            self._check_node_folder()
+            layout.private_folder(self.folder / layout.NODE_FOLDER)
             for step_id in steps:
                 path = self._node_path(step_id)
                 if step_id in self._written and path.exists():
@@ -242,16 +273,16 @@ class FileStore:
                     layout.replace(path, serialized(self._unfiled[step_id]))
             if steps:
                 layout.sync(self.folder / layout.NODE_FOLDER)
-                self._position = self._log.append([{"record": "filed", "steps": steps}], self._position, flush=False)
+                self._append([{"record": "filed", "steps": steps}], flush=False)
             self._unfiled.clear()
             self._written.clear()
-            self._unfiled_bytes = 0
+            self._unfiled_bytes, self._committed = 0, False
 
     def drop(self, step_ids: Sequence[int]) -> None:
         """Take entries out of the index (explicit repair only). Files are not touched."""
         with self._lock.held():
             self.refresh()
-            self._position = self._log.append([{"record": "dropped", "steps": list(step_ids)}], self._position)
+            self._append([{"record": "dropped", "steps": list(step_ids)}])
             self._forget_pending(step_ids)
             for step_id in step_ids:
                 self._index.pop(step_id, None)
@@ -265,15 +296,15 @@ class FileStore:
 
     @property
     def faults(self) -> Sequence[StoreError]:
-        """What opening found broken."""
-        return tuple(self._damage)
+        """What opening found broken, and what of the log could not be read since."""
+        return (*self._damage, *self._found)
 
     def _node_path(self, step_id: int) -> Path:
         return self.folder / layout.node_file(step_id)
 
     def get(self, step_id: int) -> ColdNode:
         """Read a step with all its hashes checked. Raises as `ColdStore.get`."""
-        if isinstance(step_id, bool) or not isinstance(step_id, int) or step_id < 0:
+        if not is_step_id(step_id):
             raise NodeNotFoundError(step_id, self.session)
         entry = self._index.get(step_id)
         file = layout.node_file(step_id)
@@ -285,48 +316,46 @@ class FileStore:
             raise PathContainmentError(step_id, file, entry.file)
         if self._node_path(step_id).is_symlink() or (self.folder / layout.NODE_FOLDER).is_symlink():
             raise PathContainmentError(step_id, file, "a link")
-        if step_id in self._unfiled and step_id not in self._written:  # its file is another process's to complete
-            return verified(entry, serialized(self._unfiled[step_id]))
+        pending = self._unfiled.get(step_id)
+        if pending is not None and step_id not in self._written:  # its file is another process's to complete
+            return verified(entry, serialized(pending))
         try:
             raw = layout.read_plain(self._node_path(step_id))
         except FileNotFoundError:
             raise BrokenReferenceError(step_id, file) from None
         return verified(entry, raw)
 
-    def logged(self, step_id: int) -> bytes | None:
-        """The step's canonical node bytes as the log holds them, None if it does not. For repair."""
-        found = None
+    def logged(self, step_ids: Collection[int]) -> dict[int, bytes]:
+        """The canonical node bytes of some steps, of those that the log holds. For repair; reads the whole log once."""
+        found: dict[int, bytes] = {}
         for record in records(self._log.read()):
             node = record.body.get("node") if isinstance(record, Record) else None
-            if node is not None and node["step_id"] == step_id:
-                found = serialized(node)
+            if isinstance(node, dict) and node.get("step_id") in step_ids:
+                found[node["step_id"]] = serialized(node)
         return found
 
     def validate(self, progress: Progress | None = None) -> Audit:
-        """Check every entry, every file and the exported index; list all faults."""
+        """Check every entry and every file; list all faults, those of the log last."""
         self.refresh()
-        result = audit(self, self._files(), progress)
-        known = {(type(fault), str(fault)) for fault in result.faults}
-        earlier = [fault for fault in self._damage if not isinstance(fault, OrphanedNodeError)]
-        more = [fault for fault in earlier if (type(fault), str(fault)) not in known]
-        return Audit(result.checked, (*result.faults, *more))
+        result = audit(self, self._orphans(self._files()), progress)
+        return Audit(result.checked, (*result.faults, *self._damage))
 
     # -- documents
 
     def read_document(self, name: str) -> bytes | None:
         """A document of the session, None if there is none. Raises StoreReadError, IntegrityCheckError (a link)."""
         try:
-            return layout.read_plain(layout.document_path(self.folder, name))
+            return layout.read_plain(self.folder / layout.document_name(name))
         except FileNotFoundError:
             return None
 
     def write_document(self, name: str, data: bytes, *, flush: bool = True) -> None:
         """Replace a document in one piece; with `flush` it is durable on return. Raises StoreWriteError."""
-        layout.replace(layout.document_path(self.folder, name), data, flush=flush)
+        layout.replace(self.folder / layout.document_name(name), data, flush=flush)
 
     def append_document(self, name: str, line_after: Callable[[bytes], bytes]) -> None:
         """Append a line, see `ColdStore.append_document`. Raises StoreWriteError, StoreLockedError."""
-        path = layout.document_path(self.folder, name)
+        path = self.folder / layout.document_name(name)
         with self._lock.held():
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -339,30 +368,36 @@ class FileStore:
                 if os.pwrite(descriptor, data, size) != len(data):
                     raise OSError(errno.ENOSPC, "the disk took a part of the line only")
             except OSError as error:
-                os.ftruncate(descriptor, size)
+                with contextlib.suppress(OSError):  # the next line begins behind a torn one anyway
+                    os.ftruncate(descriptor, size)
                 raise StoreWriteError(path, error) from error
             finally:
                 os.close(descriptor)
 
     def export_index(self) -> bytes:
         """Write `recall_index.json` and return its bytes. Raises StoreWriteError."""
-        data = index_document(self.session, self._index.values())
         with self._lock.held():
             self.refresh()
+            data = index_document(self.session, self._index.values())
             layout.replace(self.folder / layout.INDEX_FILE, data, flush=False)
-            self._position = self._log.append(
-                [{"record": "exported", "steps": len(self._index)}], self._position, flush=False
-            )
+            self._append([{"record": "exported", "steps": len(self._index)}], flush=False)
             self._exported = len(self._index)
         return data
 
     def close(self) -> None:
-        """Finish filing; export the index if it has outgrown the last one. Raises StoreWriteError, StoreLockedError."""
+        """Finish filing; export the index if it has outgrown the last one.
+
+        Raises StoreWriteError or StoreLockedError if steps archived through this object could not be filed. They are
+        acknowledged all the same, and the next opening files them.
+        """
         if not self._unfiled:
             return
-        self._file_pending()
-        if len(self._index) <= _SMALL_INDEX or len(self._index) >= 2 * self._exported:
-            self.export_index()
+        # Another process's steps are not worth an error: this one may have come to read, from a disk it cannot write.
+        refusals = () if self._committed else (StoreWriteError, StoreLockedError)
+        with contextlib.suppress(*refusals):
+            self._file_pending()
+            if len(self._index) <= _SMALL_INDEX or len(self._index) >= 2 * self._exported:
+                self.export_index()
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -32,17 +33,18 @@ def step_of(name: str) -> int | None:
     return int(found[1]) if found and node_file(int(found[1])).endswith("/" + name) else None
 
 
-def document_path(folder: Path, name: str) -> Path:
-    """The path of a small document of the session. Raises ValueError for a name with a path in it."""
+def document_name(name: str) -> str:
+    """The name of a small document of the session, checked. Raises ValueError for a name with a path in it."""
     if not _DOCUMENT.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a session document")
-    return folder / name
+    return name
 
 
 def private_folder(path: Path) -> None:
     """Make a folder that only its owner can read (0700), with its parents. Raises StoreWriteError."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (*reversed(path.parents), path):  # `parents=True` would give the parents the default mode
+            folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise StoreWriteError(path, error) from error
 
@@ -72,12 +74,15 @@ def last_line(descriptor: int, size: int) -> tuple[bytes, bool]:
 
 
 def sync(path: Path) -> None:
-    """Flush a file or folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Flush a file or folder to the disk. Raises StoreWriteError."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StoreWriteError(path, error) from error
 
 
 def create(path: Path, data: bytes) -> None:
@@ -110,5 +115,6 @@ def replace(path: Path, data: bytes, *, flush: bool = True) -> None:
         if flush:
             sync(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what refused the write may refuse this too
+            temporary.unlink()
         raise StoreWriteError(path, error) from error

@@ -1,11 +1,13 @@
 """The session's log: framed records, appended and flushed. A record is acknowledged when its flush returned.
 
 A frame is one line: eight hex digits of the CRC-32 of the body, a blank, the body's length in bytes, a blank, the body (a
-canonical JSON object), a line feed. The body has no raw line feed, so a reader finds its way again after a damaged line.
+canonical JSON object), a line feed. The body has no raw line feed, so a reader finds its way again after a damaged line, and
+a record glued to damaged bytes (NULs after a power cut, a torn write) is found by its head.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import zlib
@@ -46,15 +48,18 @@ def frame(body: dict[str, Any]) -> bytes:
     return b"%08x %d %s\n" % (zlib.crc32(raw), len(raw), raw)
 
 
-def _unframe(line: bytes) -> dict[str, Any] | None:
-    head = _FRAME.match(line)
-    if head is None:
-        return None
-    raw = line[head.end() :]
-    if len(raw) != int(head[2]) or zlib.crc32(raw) != int(head[1], 16):
-        return None
-    body = orjson.loads(raw)
-    return body if isinstance(body, dict) else None
+def _unframe(line: bytes) -> tuple[int, dict[str, Any]] | None:
+    """The record that a line ends with, and where in the line it begins: at 0, unless damaged bytes stand before it."""
+    at = 0
+    while (head := _FRAME.search(line, at)) is not None:
+        at = head.start() + 1
+        if len(line) - head.end() != int(head[2]):
+            continue
+        raw = line[head.end() :]
+        with contextlib.suppress(orjson.JSONDecodeError):
+            if zlib.crc32(raw) == int(head[1], 16) and isinstance(body := orjson.loads(raw), dict):
+                return head.start(), body
+    return None
 
 
 def records(data: bytes, offset: int = 0) -> Iterator[Record | Damage]:
@@ -65,12 +70,13 @@ def records(data: bytes, offset: int = 0) -> Iterator[Record | Damage]:
     """
     position, good = 0, 0
     while (end := data.find(b"\n", position)) >= 0:
-        body = _unframe(data[position:end])
-        if body is not None:
-            if good < position:
-                yield Damage(offset + good, offset + position)
+        found = _unframe(data[position:end])
+        if found is not None:
+            start = position + found[0]
+            if good < start:
+                yield Damage(offset + good, offset + start)
             good = end + 1
-            yield Record(offset + position, offset + good, body)
+            yield Record(offset + start, offset + good, found[1])
         position = end + 1
 
 
@@ -96,7 +102,7 @@ class Log:
         """
         data = b"".join(map(frame, bodies))
         try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreWriteError(self.path, error) from error
         try:
@@ -107,7 +113,8 @@ class Log:
             if flush:
                 os.fsync(descriptor)
         except OSError as error:
-            os.ftruncate(descriptor, at)
+            with contextlib.suppress(OSError):  # a disk this broken still gets its error told
+                os.ftruncate(descriptor, at)
             raise StoreWriteError(self.path, error) from error
         finally:
             os.close(descriptor)

@@ -9,8 +9,8 @@ from typing import Self
 from store.audit import audit, check_batch, index_document
 from store.cold_store import Audit, Progress, Recovery
 from store.errors import BrokenReferenceError, NodeNotFoundError, OrphanedNodeError, PathContainmentError, StoreError
-from store.layout import INDEX_FILE, node_file, step_of
-from store.node import ColdNode, IndexEntry, verified
+from store.layout import INDEX_FILE, document_name, node_file, step_of
+from store.node import ColdNode, IndexEntry, is_step_id, verified
 
 
 class MemoryStore:
@@ -42,8 +42,9 @@ class MemoryStore:
 
     def get(self, step_id: int) -> ColdNode:
         """Read a step with all its hashes checked. Raises as `ColdStore.get`."""
-        entry = self.index.get(step_id)
-        file = node_file(step_id) if isinstance(step_id, int) and step_id >= 0 else ""
+        if not is_step_id(step_id):
+            raise NodeNotFoundError(step_id, self.session)
+        entry, file = self.index.get(step_id), node_file(step_id)
         if entry is None:
             if file in self.files:
                 raise OrphanedNodeError(step_id, file)
@@ -61,15 +62,17 @@ class MemoryStore:
 
     def read_document(self, name: str) -> bytes | None:
         """A document, None if there is none."""
-        return self.files.get(name)
+        return self.files.get(document_name(name))
 
     def write_document(self, name: str, data: bytes, *, flush: bool = True) -> None:
         """Replace a document."""
-        self.files[name] = data
+        self.files[document_name(name)] = data
 
     def append_document(self, name: str, line_after: Callable[[bytes], bytes]) -> None:
         """Append a line."""
-        before = self.files.get(name, b"")
+        before = self.files.get(document_name(name), b"")
+        if before and not before.endswith(b"\n"):
+            before += b"\n"
         last = before[:-1].rpartition(b"\n")[2]
         self.files[name] = before + line_after(last) + b"\n"
 

@@ -20,6 +20,11 @@ MAX_STEP_ID = 10**9
 PAYLOAD_KINDS = ("text", "bytes", "messages")
 
 
+def is_step_id(value: object) -> bool:
+    """Whether a value can name a step: an integer from 0 to 10**9 - 1 (and no bool, which Python counts as one)."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_STEP_ID
+
+
 def encode_text(text: str) -> bytes:
     """UTF-8 of a text. A lone surrogate, which has none, keeps its three-byte form, so nothing is lost."""
     return text.encode("utf-8", "surrogatepass")
@@ -75,11 +80,7 @@ class ColdNode:
         Raises InvalidNodeError for a step id outside 0..10**9, an unknown payload kind, or a text that is not well-formed.
         """
         draft = cls(**values)
-        if (
-            isinstance(draft.step_id, bool)
-            or not isinstance(draft.step_id, int)
-            or not 0 <= draft.step_id < MAX_STEP_ID
-        ):
+        if not is_step_id(draft.step_id):
             raise InvalidNodeError("step_id", f"{draft.step_id!r} is not an integer from 0 to {MAX_STEP_ID - 1}")
         if draft.payload_kind not in PAYLOAD_KINDS:
             raise InvalidNodeError("payload_kind", f"{draft.payload_kind!r} is none of {', '.join(PAYLOAD_KINDS)}")
@@ -138,19 +139,18 @@ class ColdNode:
         `step_id` only names the step in errors. Raises IntegrityCheckError if any of them does not hold.
         """
         try:
-            document = orjson.loads(raw)
-            node = cls._parse(document)
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+            node = cls._parse(orjson.loads(raw))
+            artifact, form, projection = canonical_sha256(node._document()), node.to_bytes(), node.projection_hash()
+        except (*_UNREADABLE, InvalidNodeError) as error:
             raise IntegrityCheckError(step_id, "node", "a cold node", f"unreadable ({error})"[:80]) from error
-        found = canonical_sha256(node._document())
-        if found != node.artifact_sha256:
-            raise IntegrityCheckError(step_id, "artifact_sha256", node.artifact_sha256, found)
-        if node.to_bytes() != raw:  # the same values written in another way: not our bytes
+        if artifact != node.artifact_sha256:
+            raise IntegrityCheckError(step_id, "artifact_sha256", str(node.artifact_sha256), artifact)
+        if form != raw:  # the same values written in another way: not our bytes
             raise IntegrityCheckError(step_id, "serialisation", "canonical", "another form")
-        if (found := sha256_hex(node.payload)) != node.payload_sha256:
-            raise IntegrityCheckError(step_id, "payload_sha256", node.payload_sha256, found)
-        if (found := node.projection_hash()) != node.projection_sha256:
-            raise IntegrityCheckError(step_id, "projection_sha256", node.projection_sha256, found)
+        if (payload := sha256_hex(node.payload)) != node.payload_sha256:
+            raise IntegrityCheckError(step_id, "payload_sha256", str(node.payload_sha256), payload)
+        if projection != node.projection_sha256:
+            raise IntegrityCheckError(step_id, "projection_sha256", str(node.projection_sha256), projection)
         return node
 
     @classmethod
@@ -170,6 +170,8 @@ class ColdNode:
         return cls(**values)
 
 
+# What a changed node can make its reader raise; RecursionError is for nesting without end.
+_UNREADABLE = (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError, binascii.Error, RecursionError)
 _LISTS = ("identifiers", "files", "commands", "errors")
 _PLAIN_FIELDS = tuple(
     f.name for f in fields(ColdNode) if f.name not in {"payload", "rendering", "sanitized", "artifact_sha256"}
@@ -210,6 +212,8 @@ class IndexEntry:
     @classmethod
     def parse(cls, document: dict[str, Any]) -> Self:
         """The inverse of `document`. Raises KeyError or TypeError for a record of another shape."""
+        if not is_step_id(document["step_id"]):
+            raise TypeError(f"step id {document['step_id']!r}")
         values = {f.name: document[f.name] for f in fields(cls)}
         values["identifiers"], values["files"] = tuple(values["identifiers"]), tuple(values["files"])
         return cls(**values)

@@ -11,7 +11,7 @@ import pytest
 
 from mmu.terms import extract
 
-SIZE = 1_000_000
+SIZE = 500_000
 SHAPES: dict[str, Callable[[int], str]] = {
     "base64": lambda size: base64.b64encode(random.Random(1).randbytes(size * 3 // 4)).decode(),
     "words": lambda size: " ".join(f"{number:x}" for number in random.Random(1).choices(range(1 << 40), k=size // 11)),
@@ -42,7 +42,7 @@ SHAPES: dict[str, Callable[[int], str]] = {
 
 def seconds(text: str) -> float:
     best = float("inf")
-    for _ in range(3):
+    for _ in range(2):
         start = time.perf_counter()
         extract("", text)
         best = min(best, time.perf_counter() - start)
@@ -52,5 +52,5 @@ def seconds(text: str) -> float:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_extract_is_linear(shape: str) -> None:
     once, twice = (seconds(SHAPES[shape](size)) for size in (SIZE, 2 * SIZE))
-    print(f"{shape!a:20} {1e3 * once:8.1f} ms per MB, ratio {twice / once:.2f}")
+    print(f"{shape!a:20} {1e3 * once:8.1f} ms, ratio {twice / once:.2f}")
     assert twice < 3.5 * once + 0.05

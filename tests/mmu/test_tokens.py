@@ -11,7 +11,9 @@ import subprocess
 import sys
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import cast
 
 import pytest
@@ -25,7 +27,8 @@ from mmu.tokens import VOCABULARIES, EstimateMeter, Meter, TiktokenMeter, image_
 O200K = open_meter()
 METERS = pytest.mark.parametrize("meter", [O200K, EstimateMeter()], ids=["o200k_base", "estimate"])
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=200) | st.text(
-    "ae\u0301\u200d👩🏽🇹🇷汉 \r\n\ud800\udc00\x00<|endoftext|>", max_size=200
+    "ae\u0301\u200d👩🏽🇹🇷汉 \r\n\ud800\udc00\x00<|endoftext|>",
+    max_size=30,  # marks in a row without end are another test
 )
 LONG = "".join(f"Line {number}: the relay moved to port {8000 + number}, déjà vu 汉字 😀.\n" for number in range(600))
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + struct.pack(">II", 1920, 1080) + b"\x08\x06\x00\x00\x00"
@@ -78,7 +81,7 @@ def test_names_of_special_tokens_count_as_plain_text() -> None:
 
 
 @METERS
-@pytest.mark.parametrize("text", ["", " " * 1_100_000, "^" * 300_000, "\ud83d" * 9000, "\x00" * 9000, "a\u0301" * 9000])
+@pytest.mark.parametrize("text", ["", " " * 300_000, "^" * 300_000, "\ud83d" * 9000, "\x00" * 9000, "a\u0301" * 9000])
 def test_no_text_raises(meter: Meter, text: str) -> None:
     assert (meter.count(text) > 0) == bool(text)
     assert text.startswith(meter.head(text, 100))
@@ -94,7 +97,8 @@ def test_a_head_is_a_prefix_within_the_limit_and_parts_no_character(meter: Meter
         following = text[len(head)]
         assert not unicodedata.combining(following)
         assert (head[-1], following) not in {("\r", "\n"), ("\ud800", "\udc00")}
-        assert "\u200d" not in {head[-1], following}
+        assert following != "\u200d"
+        assert head[-1] != "\u200d" or following.isascii()
 
 
 @METERS
@@ -152,16 +156,25 @@ def test_what_is_remembered_is_bounded_by_its_characters() -> None:
     assert sum(map(len, encoder.asked)) == 12_000_000, "the oldest of three was forgotten"
 
 
+def test_a_lone_surrogate_is_encoded_as_one_replacement_character() -> None:
+    encoder = Encoder()
+    assert meter_with(encoder).count("a\ud800\udc00") == 7
+    assert encoder.asked == ["a\ufffd\ufffd"]
+
+
 def test_the_encoder_is_loaded_once_at_the_first_count() -> None:
     loads: list[Encoder] = []
+    second = Barrier(2)
 
     def load() -> tiktoken.Encoding:
         loads.append(Encoder())
+        with suppress(BrokenBarrierError):
+            second.wait(timeout=0.1)  # lets a second load begin, if it can
         return cast(tiktoken.Encoding, loads[-1])
 
     meter = TiktokenMeter("fake", load)
     assert not loads
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(meter.count, ["x" * n for n in range(1, 40)])) == list(range(1, 40))
     assert len(loads) == 1
 

@@ -61,10 +61,32 @@ def test_a_value_is_a_literal_behind_the_last_match(words: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["the port is open " * 60_000, "report 1\n" * 60_000, "'a port\"" * 60_000, "port /" * 60_000, "1:" * 500_000],
+    ["the port is open " * 60_000, "report 1\n" * 20_000, "'a port\"" * 60_000, "port /" * 15_000, "1:" * 100_000],
 )
 def test_reading_ends_on_any_long_text(text: str) -> None:
     assert value_after("relay port", ("", text)) in {None, "'a port", "/port"}
+
+
+def test_the_sixth_word_is_within_reach_and_the_seventh_is_not() -> None:
+    assert value_after("relay port", ("relay port one two three four five 8931",)) == "8931"
+    assert value_after("relay port", ("relay port one two three four five six 8931",)) is None
+
+
+def test_the_summary_answers_before_the_rendering() -> None:
+    assert value_after("relay port", ("relay port 8931", "relay port 8932")) == "8931"
+
+
+def test_a_part_of_a_word_is_no_match() -> None:
+    assert value_after("res port", ("Port 8931 is free. Restored 12 tables",)) == "8931"
+
+
+def test_a_url_is_one_literal_whatever_stands_in_it() -> None:
+    url = "https://staging.example.org:8443/a/b/c.html"
+    assert value_after("staging address", (f"Staging address: {url}.",)) == url
+
+
+def test_a_question_in_a_script_without_blanks_asks_for_a_kind() -> None:
+    assert value_after("queueの名前", ("queueは「請求イベント」12",)) == "請求イベント"
 
 
 def test_a_null_is_not_answered_with_the_next_key() -> None:
