@@ -346,6 +346,6 @@ def _cluster_start(text: str, end: int) -> int:
 def _joined(before: str, after: str) -> bool:
     if after.isascii():
         return before == "\r" and after == "\n"
-    if "\ud800" <= before <= "\udbff":
-        return "\udc00" <= after <= "\udfff"
-    return _JOINER in {before, after} or unicodedata.category(after)[0] == "M" or "\U0001f3fb" <= after <= "\U0001f3ff"
+    is_pair = "\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff"
+    is_mark = unicodedata.category(after)[0] == "M" or "\U0001f3fb" <= after <= "\U0001f3ff"
+    return is_pair or is_mark or _JOINER in {before, after}

@@ -58,7 +58,7 @@ class FileStore:
         self._committed = False  # whether some of them were archived through this object
         self._exported = 0
         self._damage: list[StoreError] = []  # stretches of the log that do not read
-        self._found: list[StoreError] = []  # files too many or too few when it was opened
+        self._found: list[StoreError] = []  # node files without entry when it was opened
         self._position = 0  # end of the last whole log record taken in
         self._log = Log(self.folder / _LOG_FILE)
         self._lock = WriterLock(self.folder / "lock", lock_seconds)
@@ -125,14 +125,11 @@ class FileStore:
             with contextlib.suppress(StoreWriteError, StoreLockedError):  # a reader without write access reads the log
                 self._file_pending()
         self.recovery = Recovery(missing, torn)
-        files = self._files()
-        filed = {layout.node_file(step): step for step in self._index if step not in self._unfiled}
-        self._found = [BrokenReferenceError(filed[file], file) for file in sorted(filed.keys() - files)]
-        self._found.extend(OrphanedNodeError(layout.step_of(Path(file).name), file) for file in self._orphans(files))
+        self._found = [OrphanedNodeError(layout.step_of(Path(file).name), file) for file in self._orphans()]
 
-    def _orphans(self, files: Set[str]) -> list[str]:
-        """Those of some node files that have no entry, judged under the writer lock so that a write in progress is none."""
-        strange = sorted(files - {layout.node_file(step) for step in self._index})
+    def _orphans(self) -> list[str]:
+        """Node files without entry, judged under the writer lock so that a write in progress is none."""
+        strange = sorted(self._files() - {layout.node_file(step) for step in self._index})
         if not strange:
             return []
         with contextlib.suppress(StoreWriteError, StoreLockedError), self._lock.held():
@@ -337,7 +334,7 @@ class FileStore:
     def validate(self, progress: Progress | None = None) -> Audit:
         """Check every entry and every file; list all faults, those of the log last."""
         self.refresh()
-        result = audit(self, self._orphans(self._files()), progress)
+        result = audit(self, self._orphans(), progress)
         return Audit(result.checked, (*result.faults, *self._damage))
 
     # -- documents
