@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from mmu.step import Part, Text
 
 _PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _LONE = re.compile("[\ud800-\udfff]")
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 def compact(value: Any) -> bytes:
@@ -25,10 +27,21 @@ def compact(value: Any) -> bytes:
     Raises TypeError or ValueError for what JSON cannot say.
     """
     try:
-        return orjson.dumps(value, option=_PLAIN)
+        raw = orjson.dumps(value, option=_PLAIN)
     except (TypeError, orjson.JSONEncodeError):  # lone surrogates, integers beyond 64 bits
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+    if b"null" in raw and _has_nan(value):  # the encoder above writes null for it
+        raise ValueError("a number in it is infinite or none")
+    return raw
+
+
+def _has_nan(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_nan, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_nan, value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def parse(raw: bytes) -> Any:
@@ -44,7 +57,8 @@ class Message:
     """One message as received: its compact JSON, its parts, its calls (ids) or the call it answers, and its tokens.
 
     `key` recognises a client's copy; `kind` is `system`, `user`, `assistant`, `tool`, or `ours` for a message
-    that we had put in; `stripped` counts envelopes of ours that came back in it.
+    that we had put in; `stripped` counts envelopes of ours that came back in it; `wide` says that it may hold integers
+    beyond 64 bits, which the fast JSON reader would make floats.
     """
 
     raw: bytes
@@ -55,10 +69,11 @@ class Message:
     key: bytes
     tokens: int
     stripped: int = 0
+    wide: bool = False
 
     def fresh(self) -> dict[str, Any]:
         """The message as plain values that nobody else holds."""
-        body: dict[str, Any] = parse(self.raw)
+        body: dict[str, Any] = json.loads(self.raw) if self.wide else parse(self.raw)
         return body
 
 
@@ -166,6 +181,8 @@ class Reader:
             message = self.dialect.read_message(body, raw)
         except HistoryError as error:
             raise HistoryError(f"message {number}", str(error).removeprefix(": ")) from None
+        if _LONG_NUMBER.search(message.raw):
+            message = replace(message, wide=True)
         self._size += len(raw)
         if self._size > self._limit:  # a bound, not a policy: what was forgotten is parsed again
             self._seen.clear()
@@ -177,7 +194,7 @@ class Reader:
 def plain(item: Any) -> Mapping[str, Any] | None:
     """A message as a mapping: a dict as it is, an SDK's message object by its own dump; None for anything else."""
     if isinstance(item, Mapping):
-        return item
+        return dict(item)
     dump: Callable[..., Any] | None = getattr(item, "model_dump", None)
     return dump(mode="json", exclude_none=True) if callable(dump) and not isinstance(item, type) else None
 
