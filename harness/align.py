@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,6 +62,12 @@ def _match(known: Sequence[Known], shown: Sequence[Shown]) -> list[int | None]:
     start = 0
     while start < min(len(known), len(shown)) and known[start].key == shown[start].key:
         start += 1  # the common case: the history only grew
+    if start < min(
+        len(known), len(shown)
+    ):  # where it was cut, which of several equal steps it is the other side may tell
+        counts = Counter(step.key for step in known)
+        while start and counts[known[start - 1].key] > 1:
+            start -= 1
     pairs = _Pairs(known, shown, start)
     if start < len(shown):
         pairs.anchors()
