@@ -30,11 +30,12 @@ values = st.recursive(
 
 
 @given(values)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_canonical_bytes_are_those_of_rfc_8785(value: Any) -> None:
     assert canonical(value) == rfc8785.dumps(value)
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.dictionaries(keys, integers, min_size=2, max_size=8), st.randoms(use_true_random=False))
 def test_the_order_of_keys_makes_no_difference(value: dict[str, int], chance: Any) -> None:
     shuffled = list(value.items())
