@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
 from harness.clients import Client
 from harness.dispatch import Dispatch
+from harness.errors import DispatchError
 from harness.receipt import Receipt
 from harness.stream import AsyncTurnStream, TurnStream, is_cancelled
 
@@ -51,4 +53,5 @@ async def acompletion(hooks: Hooks, messages: Sequence[Any], options: dict[str, 
 
 
 def _book(hooks: Hooks, dispatch: Dispatch, reply: Any, outcome: str) -> None:
-    hooks.post_turn_response(dispatch, reply, outcome=outcome)
+    with suppress(DispatchError):  # the harness was closed before the stream was read to its end, and has booked it
+        hooks.post_turn_response(dispatch, reply, outcome=outcome)

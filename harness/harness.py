@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -96,7 +97,7 @@ class Harness:
         with self._lock:
             begun = self._clock.timer()
             if self.mode == "off":
-                return self._register(Dispatch(list(history), Receipt(0, 0, "off"), object()))
+                return self._register(Dispatch(_copies(history), Receipt(0, 0, "off"), object()))
             before = self._turn
             try:
                 dispatch = self._prepare(history, tools)
@@ -115,17 +116,18 @@ class Harness:
     def _bypass(self, history: Sequence[Any], error: Exception) -> Dispatch:
         fault = f"bypassed: {type(error).__name__}: {error}"
         draft = Receipt(self._turn.number, self._turn.dispatches, "bypass", faults=(fault,))
-        return Dispatch(list(history), draft, object())
+        return Dispatch(_copies(history), draft, object())
 
     def _prepare(self, history: Sequence[Any], tools: Any) -> Dispatch:
-        plan = self._planner.plan(history, self._view, self._turn, tools=tools, pins=self.pins)
+        reading = self._planner.read(history, tools)
+        plan = self._planner.plan(reading, self._view, self._turn, pins=self.pins)
         faults: list[str] = []
         try:
             if plan.view != self._view:
                 plan.view.save(self.store)
         except StoreError as error:  # another process would send other bytes: nothing folds
             faults.append(f"not folded: {error}")
-            plan = self._planner.plan(history, self._view, self._turn, tools=tools, pins=self.pins, may_fold=False)
+            plan = self._planner.plan(reading, self._view, self._turn, pins=self.pins, may_fold=False)
         try:
             plan.turn.save(self.store)
         except StoreError as error:
@@ -133,8 +135,7 @@ class Harness:
         sibling = any(open_.turn == plan.turn.number for open_ in self._open.values())
         self._view, self._turn = plan.view, plan.turn
         receipt = replace(plan.receipt, mode=self.mode, sibling=sibling, faults=(*plan.receipt.faults, *faults))
-        observing = self.mode == "observe"
-        messages = [message.fresh() for message in plan.history.messages] if observing else plan.request.messages
+        messages = _copies(history) if self.mode == "observe" else plan.request.messages
         return Dispatch(messages, receipt, object())
 
     # -- after the call
@@ -157,7 +158,9 @@ class Harness:
             if self.mode == "off":
                 return receipt
             faults = list(receipt.faults)
-            over = outcome != "called" and receipt.turn == self._turn.number and self._turn.is_open
+            # Without an answer the turn is not over: whoever takes the session up again sends the same bytes.
+            ends = outcome not in ("called", "unanswered")
+            over = ends and receipt.turn == self._turn.number and self._turn.is_open
             if over and not receipt.sibling and receipt.mode != "bypass":
                 receipt = replace(receipt, evicted=(*receipt.evicted, *(h.step_id for h in self._turn.hydrated)))
                 self._turn = self._turn.evicted()
@@ -233,3 +236,11 @@ class Harness:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _copies(history: Sequence[Any]) -> list[Any]:
+    """The caller's messages as values that nobody else holds; as they are where something in them cannot be copied."""
+    try:
+        return copy.deepcopy(list(history))
+    except Exception:  # noqa: BLE001 - whatever an object raises when it is copied, the call goes on
+        return list(history)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import orjson
 
 from harness.errors import HistoryError
-from mmu.step import Call, Part
+from mmu.step import Call, Part, well_formed
 
 _PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _LONE = re.compile("[\ud800-\udfff]")
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 def compact(value: Any) -> bytes:
@@ -27,16 +29,26 @@ def compact(value: Any) -> bytes:
     try:
         return orjson.dumps(value, option=_PLAIN)
     except (TypeError, orjson.JSONEncodeError):  # lone surrogates, integers beyond 64 bits
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def parse(raw: bytes) -> Any:
     """The inverse of `compact`: fresh values that share nothing."""
+    if _LONG_NUMBER.search(raw):  # the fast reader makes integers beyond 64 bits floats
+        return json.loads(raw)
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:
         return json.loads(raw)
+
+
+def _has_nan(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_nan, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_nan, value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +58,7 @@ class Message:
     `kind` is `system`, `user`, `assistant`, `tool`, or `ours` for a message that we had put in. `key` recognises a client's
     copy. `prompt` are the user's own words in it, harness tags cut. `joins`: it continues the assistant message before it
     (dialects that send one answer as several items). `boundary`: the service ignores what stands before it. `stripped`
-    counts envelopes of ours that came back in it.
+    counts envelopes of ours that came back in it. `wire`: the bytes to send where those received would be refused.
     """
 
     raw: bytes
@@ -60,10 +72,11 @@ class Message:
     joins: bool = False
     boundary: bool = False
     stripped: int = 0
+    wire: bytes = field(default=b"", repr=False)
 
     def fresh(self) -> dict[str, Any]:
-        """The message as plain values that nobody else holds."""
-        body: dict[str, Any] = parse(self.raw)
+        """The message as it is sent, as plain values that nobody else holds."""
+        body: dict[str, Any] = parse(self.wire or self.raw)
         return body
 
 
@@ -213,13 +226,23 @@ class Reader:
         except (TypeError, ValueError, RecursionError) as error:
             raise HistoryError(f"message {number}", f"JSON cannot hold it ({error})") from error
 
+    def _sendable(self, message: Message) -> Message:
+        """The message with its wire form, where its own would be refused: empty texts, half characters."""
+        body = message.fresh()
+        sendable = self.dialect.filled(_well_formed(body) if b"\\ud" in message.raw else body)
+        if sendable == body:
+            return message
+        return replace(message, wire=compact(sendable), tokens=self.dialect.tokens(sendable))
+
     def message(self, body: Mapping[str, Any]) -> Message:
         """One message. Raises HistoryError with `where` empty; TypeError or ValueError for what JSON cannot hold."""
         raw = compact(body)
         known = self._seen.get(raw)
         if known is not None:
             return known
-        message = self.dialect.read_message(body, raw)
+        if b"null" in raw and _has_nan(body):  # the encoder writes null for it
+            raise ValueError("a number in it is infinite or none")
+        message = self._sendable(self.dialect.read_message(body, raw))
         self._size += len(raw)
         if self._size > self._limit:  # a bound, not a policy: what was forgotten is parsed again
             self._seen.clear()
@@ -228,10 +251,18 @@ class Reader:
         return message
 
 
+def _well_formed(value: Any) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        return {key: _well_formed(item) for key, item in value.items()}
+    return [_well_formed(item) for item in value] if isinstance(value, list) else value
+
+
 def plain(item: Any) -> Mapping[str, Any] | None:
     """A message as a mapping: a dict as it is, an SDK's message object by its own dump; None for anything else."""
     if isinstance(item, Mapping):
-        return item
+        return dict(item)
     dump: Callable[..., Any] | None = getattr(item, "model_dump", None)
     return dump(mode="json", exclude_none=True) if callable(dump) and not isinstance(item, type) else None
 

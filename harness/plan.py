@@ -30,18 +30,19 @@ class Plan:
     view: View
     turn: OpenTurn
     receipt: Receipt
-    history: History
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    """A history with the ids of its steps; `beside` is what is sent outside of steps, in tokens."""
+class Reading:
+    """A history with the ids of its steps, and which of them it archived; `beside` is what is sent outside of steps, in
+    tokens, `extra` what of it is no message. `faults` says why something was not archived."""
 
     history: History
     alignment: Alignment
     archived: tuple[int, ...]
     beside: int
     extra: int
+    faults: tuple[str, ...] = ()
 
     @property
     def opening(self) -> tuple[int, HistoryStep] | None:
@@ -69,17 +70,15 @@ class Planner:
 
     def plan(
         self,
-        history: Sequence[Any],
+        reading: Reading,
         view: View,
         last: OpenTurn,
         *,
-        tools: Any,
         pins: Collection[int],
         may_fold: bool = True,
     ) -> Plan:
-        """The next dispatch of a history. Raises HistoryError or PairingError; store faults are booked in the receipt."""
-        faults: list[str] = []
-        reading = self._read(history, tools, faults)
+        """The next dispatch of a history. Raises PairingError; store faults are booked in the receipt."""
+        faults = [*reading.faults]
         opening = reading.opening
         begins = opening is None or last.opening != opening[0]
         folded: tuple[int, ...] = ()
@@ -123,23 +122,26 @@ class Planner:
             stripped=sum(message.stripped for message in reading.history.messages),
             faults=tuple(faults),
         )
-        return Plan(request, view, turn, receipt, reading.history)
+        return Plan(request, view, turn, receipt)
 
-    def _read(self, history: Sequence[Any], tools: Any, faults: list[str]) -> _Reading:
-        """Read, align, and archive what is new and complete. If archiving fails the steps stay in the prompt."""
+    def read(self, history: Sequence[Any], tools: Any = None) -> Reading:
+        """Read, align, and archive what is new and complete. If archiving fails the steps stay in the prompt.
+
+        Raises HistoryError.
+        """
         read = self._reader.read(history)
         self._mmu.refresh()
         known, least = self._branch()
         alignment = align(known, [Shown(step.match_key, len(step.messages)) for step in read.steps], least)
         new = [(alignment.ids[at], read.steps[at]) for at in alignment.new if read.steps[at].complete]
+        faults: tuple[str, ...] = ()
         try:
             self._mmu.archive([_archivable(step_id, step) for step_id, step in new])
         except StoreError as error:
-            faults.append(f"not archived: {error}")
-            new = []
+            faults, new = (f"not archived: {error}",), []
         extra = PRIMING + (self._meter.count(compact(tools).decode()) if tools else 0)
         beside = extra + sum(message.tokens for message in read.messages if message.kind == "system")
-        return _Reading(read, alignment, tuple(step_id for step_id, _ in new), beside, extra)
+        return Reading(read, alignment, tuple(step_id for step_id, _ in new), beside, extra, faults)
 
     def _branch(self) -> tuple[list[Known], int]:
         """The known steps in order, and the least id that a new one may take."""
@@ -154,11 +156,13 @@ class Planner:
         return self._known, max(entries, default=-1) + 1 if len(self._known) < len(entries) else 0
 
     def _fold(
-        self, reading: _Reading, view: View, last: OpenTurn, pins: Collection[int], faults: list[str]
+        self, reading: Reading, view: View, last: OpenTurn, pins: Collection[int], faults: list[str]
     ) -> tuple[View, tuple[int, ...]]:
         """Above the high mark, take the oldest steps out of the view until it is at the low one."""
         users = [step_id for step_id, step in reading.pairs() if step.kind == "user"]
-        stay = {*pins, *users[:1], *users[-1:]}
+        # What follows the newest prompt is the running turn: a call taken up again must not lose its own work.
+        running = reading.alignment.ids[reading.history.opening :] if users else ()
+        stay = {*pins, *users[:1], *running}
         sized = [
             Foldable(step_id, step.tokens, step_id in self._store.entries and step_id not in stay)
             for step_id, step in reading.pairs()
@@ -175,7 +179,7 @@ class Planner:
                 faults.append(f"not folded: {error}")
                 continue
             step = steps[step_id]
-            length = line_length(len(step.payload), self._policy.hot_line_characters)
+            length = line_length(len(step.payload), self._policy.hot_line_characters) - len(hot_line(step_id, ""))
             lines[step_id] = hot_line(step_id, headline(step.parts, step.tokens, length))
         if not lines:
             return view, ()
@@ -183,7 +187,7 @@ class Planner:
         return View(view.folded | set(lines), hot), tuple(lines)
 
     def _scan(
-        self, prompt: str, reading: _Reading, view: View, turn: OpenTurn, faults: list[str]
+        self, prompt: str, reading: Reading, view: View, turn: OpenTurn, faults: list[str]
     ) -> tuple[OpenTurn, tuple[Dropped, ...]]:
         """Bring back what the prompt needs of steps that are not in view."""
         in_view = {step_id for step_id in reading.alignment.ids if step_id not in view.folded}
@@ -192,14 +196,14 @@ class Planner:
         dropped = tuple(Dropped(pick.step_id, pick.cost, tuple(sorted(pick.terms))) for pick in scan.dropped)
         return replace(turn, block=scan.block, hydrated=tuple(map(_hydrated, scan.pieces)), left=scan.left), dropped
 
-    def _request(self, reading: _Reading, view: View, block: str) -> Request:
+    def _request(self, reading: Reading, view: View, block: str) -> Request:
         folded = {at for at, step_id in enumerate(reading.alignment.ids) if step_id in view.folded}
         hot = view.hot.text(self._store.session)
         return assemble(
             reading.history, self._reader.dialect, folded=folded, hot_text=hot, block=block, extra=reading.extra
         )
 
-    def _arrived(self, reading: _Reading, last: OpenTurn, view: View) -> int:
+    def _arrived(self, reading: Reading, last: OpenTurn, view: View) -> int:
         """Tokens that the history shows now and did not show at the last dispatch."""
         ids = reading.alignment.ids
         back = {step_id for step_id in ids if step_id in last.missing and step_id not in view.folded}

@@ -42,10 +42,12 @@ def load(path: Path) -> tuple[Recorded, ...]:
         raise SessionFileError(f"{path}: {error.strerror or error}") from error
     name = path.name.partition(".")[0]
     try:
-        found = [_conversation(name, orjson.loads(raw))]
+        document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         rows = list(_rows(path, raw, error))
         found = [_conversation(f"{name}-{number}", row) for number, row in enumerate(rows, 1)]
+    else:
+        found = [_conversation(name, document)]
     if not any(recorded.calls for recorded in found):
         raise SessionFileError(f"{path}: no message in it that a model would answer")
     return tuple(found)
@@ -88,7 +90,10 @@ def _exchange(number: int, row: Mapping[str, Any]) -> Asked:
     if not isinstance(messages, list):
         raise SessionFileError(f"exchange {number}: its request has no list of messages")
     if isinstance(sse := row.get("response_sse"), str):
-        return Asked(messages, {"tool_calls": _streamed_calls(sse)})
+        try:
+            return Asked(messages, {"tool_calls": _streamed_calls(sse)})
+        except orjson.JSONDecodeError as error:
+            raise SessionFileError(f"exchange {number}: its event stream has no JSON in an event ({error})") from error
     response = row.get("response")
     choices = response.get("choices") if isinstance(response, Mapping) else None
     reply = choices[0].get("message") if choices and isinstance(choices[0], Mapping) else None

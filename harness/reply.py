@@ -61,7 +61,7 @@ def _choices(reply: Any) -> list[Any]:
 
 def _number(value: Any, name: str) -> int:
     found = _field(value, name)
-    return found if isinstance(found, int) else 0
+    return found if isinstance(found, int) and 0 <= found < 2**53 else 0  # what is beyond is no count of tokens
 
 
 def read_usage(usage: Any) -> Usage | None:

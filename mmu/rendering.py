@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -14,6 +15,8 @@ _COMMAND_KEYS = ("command", "cmd")
 _EXIT = re.compile(r"\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+(-?\d{1,3})\b", re.IGNORECASE)
 _NOT_BLANK = re.compile(r"\S[^\r\n]*")
 _LINE = 280
+_BETWEEN = re.compile(r"[\s,:]*")
+_DECODER = json.JSONDecoder()
 
 
 def render(parts: Iterable[Part]) -> str:
@@ -40,26 +43,48 @@ def _render(part: Part) -> str:
             return ""
 
 
-def _arguments(text: str) -> dict[str, Any]:
+class _Argument(NamedTuple):
+    value: Any
+    written: str
+
+
+def _arguments(text: str) -> Mapping[str, _Argument]:
+    """The fields of a JSON object, each as it is written too: a number read and written again may look different. Empty for
+    anything that is no object, or that is nested too deep to be read."""
+    found: dict[str, _Argument] = {}
     try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        if not isinstance(orjson.loads(text), dict):
+            return {}
+        at = _after(text, text.index("{") + 1)
+        while text[at] != "}":  # it is an object: what follows is keys and values in turn
+            key, at = _DECODER.raw_decode(text, at)
+            start = _after(text, at)
+            value, end = _DECODER.raw_decode(text, start)
+            found[key] = _Argument(value, text[start:end])
+            at = _after(text, end)
+    except (ValueError, RecursionError):
         return {}
-    return value if isinstance(value, dict) else {}
+    return found
+
+
+def _after(text: str, at: int) -> int:
+    """The place of the next key or value, or of the end of the object."""
+    blank = _BETWEEN.match(text, at)
+    return blank.end() if blank else at
 
 
 def _render_call(name: str, arguments: str) -> str:
     values = _arguments(arguments)
     for key in _COMMAND_KEYS:
-        command = values.get(key)
-        if isinstance(command, list):  # an argument vector
-            command = " ".join(map(str, command))
+        command = values[key].value if key in values else None
+        if isinstance(command, list) and all(isinstance(word, str) for word in command):  # an argument vector
+            command = " ".join(command)
         if isinstance(command, str):
             return f"$ {command}"
     if not values:
         return f"> {name} {arguments}".rstrip()
-    short = [f"{key}={_plain(value)}" for key, value in values.items() if not _is_long(value)]
-    long = [f"{key}:\n{value}" for key, value in values.items() if _is_long(value)]
+    short = [f"{key}={_plain(argument)}" for key, argument in values.items() if not _is_long(argument.value)]
+    long = [f"{key}:\n{argument.value}" for key, argument in values.items() if _is_long(argument.value)]
     return "\n".join([" ".join([f"> {name}", *short]), *long])
 
 
@@ -67,8 +92,8 @@ def _is_long(value: Any) -> bool:
     return isinstance(value, str) and ("\n" in value or len(value) > _LINE)
 
 
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+def _plain(argument: _Argument) -> str:
+    return argument.value if isinstance(argument.value, str) else argument.written
 
 
 def headline(parts: Sequence[Part], size: int, limit: int) -> str:

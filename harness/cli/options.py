@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,13 +31,20 @@ PolicyOption = Annotated[
 ]
 STORE, SESSION = Path(".mmu"), "default"
 
-console = Console(highlight=False, soft_wrap=True)
-complaints = Console(stderr=True, highlight=False, soft_wrap=True)
+# What is printed is other people's text: `[/INST]` in it is no markup, and `:x:` no picture.
+console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+if not console.is_terminal:  # a file or pipe has no width of its own
+    console.width = 120
+complaints = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def print_json(document: Any) -> None:
     """One JSON document on standard output."""
-    sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
+    try:
+        text = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    except TypeError:  # a name or query that is no UTF-8 came in with a lone surrogate, which this shows as its escape
+        text = dumps(document, indent=2) + "\n"
+    sys.stdout.write(text)
 
 
 def read_policy(path: Path | None) -> HydrationPolicy:

@@ -17,7 +17,7 @@ def ledger_table(receipts: Sequence[Receipt], *, probes: Mapping[int, str] | Non
 
     `probes` gives words to show beside a turn (by its number).
     """
-    made = table("#turn", "#calls", "#full history", "#S", "#sent", "#of full", "#folded", "came back, and why")
+    made = table("#turn", "#calls", "#full", "#S", "#sent", "#share", "#folded", "what came back, and why")
     rows = turns(receipts)
     for quiet, group in groupby(rows, key=lambda row: row.quiet and not every and row.turn not in (probes or {})):
         listed = list(group)

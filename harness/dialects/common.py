@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from harness.history import compact
 from mmu.envelope import strip
 from mmu.step import Call, Media, Opaque, Part, Result, Text
 from mmu.tokens import image_size, image_tokens
@@ -109,6 +110,4 @@ def media(kind: str, source: str, media_type: str = "", *, encoded: bool = False
 
 def as_text(value: Any) -> str:
     """A value as text: a text as it is, anything else as compact JSON."""
-    from harness.history import compact  # noqa: PLC0415 - the history reads with dialects
-
     return value if isinstance(value, str) else compact(value).decode()

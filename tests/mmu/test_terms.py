@@ -6,13 +6,14 @@ import base64
 import hashlib
 import os
 import random
+import re
 import subprocess
 import sys
 import unicodedata
 from importlib import resources
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmu.terms import (
@@ -96,11 +97,13 @@ def test_two_spellings_of_a_word_fold_equal(one: str, other: str) -> None:
 
 
 @given(ANY_TEXT)
+@settings(deadline=None)
 def test_folding_twice_is_folding_once(text: str) -> None:
     assert fold_case(fold_case(text)) == fold_case(text)
 
 
 @given(ANY_TEXT, ANY_TEXT)
+@settings(deadline=None)
 def test_terms_are_sorted_distinct_folded_and_fit_for_a_node(summary: str, rendering: str) -> None:
     terms = extract(summary, rendering)
     for names in (terms.identifiers, terms.files, terms.commands, terms.errors):
@@ -111,11 +114,13 @@ def test_terms_are_sorted_distinct_folded_and_fit_for_a_node(summary: str, rende
 
 
 @given(ANY_TEXT)
+@settings(deadline=None)
 def test_a_prompt_is_read_as_a_step_is(text: str) -> None:
     assert prompt_terms(text) == set(extract("", text).identifiers) == set(extract(text, "").identifiers)
 
 
 @given(ANY_TEXT)
+@settings(deadline=None)
 def test_nfc_and_nfd_give_the_same_terms(text: str) -> None:
     assert extract("", unicodedata.normalize("NFD", text)) == extract("", unicodedata.normalize("NFC", text))
 
@@ -123,6 +128,12 @@ def test_nfc_and_nfd_give_the_same_terms(text: str) -> None:
 def test_a_latin_word_between_characters_of_another_script_is_found() -> None:
     terms = prompt_terms("前watchdog后 端口5433已 데이터베이스postgres를 订单_表")
     assert terms == {"watchdog", "5433", "데이터베이스", "postgres", "订单_表"}
+
+
+def test_no_combining_mark_is_part_of_a_word_so_that_all_are_thinned_out() -> None:
+    marks = [chr(code) for code in range(0x20000) if unicodedata.combining(chr(code))]
+    assert len(marks) > 800
+    assert not re.search(r"[\w\s]", "".join(marks))
 
 
 def test_odd_bytes_do_not_raise() -> None:
@@ -166,6 +177,7 @@ def test_what_only_resembles_a_path_is_none(text: str) -> None:
 
 
 @given(ANY_TEXT)
+@settings(deadline=None)
 def test_the_spans_of_paths_are_in_order_and_apart(text: str) -> None:
     ends = [place for span in path_spans(compose(text)) for place in span]
     assert ends == sorted(ends)

@@ -89,6 +89,7 @@ def test_no_text_raises(meter: Meter, text: str) -> None:
 
 @METERS
 @given(text=ANY_TEXT, limit=st.integers(-1, 80))
+@settings(deadline=None)
 def test_a_head_is_a_prefix_within_the_limit_and_parts_no_character(meter: Meter, text: str, limit: int) -> None:
     head = meter.head(text, limit)
     assert text.startswith(head)
@@ -103,12 +104,13 @@ def test_a_head_is_a_prefix_within_the_limit_and_parts_no_character(meter: Meter
 
 @METERS
 @given(text=ANY_TEXT)
+@settings(deadline=None)
 def test_a_text_within_the_limit_is_its_own_head(meter: Meter, text: str) -> None:
     assert meter.head(text, meter.count(text)) == text
 
 
 @given(limit=st.integers(1, 14_000))
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 def test_the_head_of_a_long_text_uses_the_limit(limit: int) -> None:
     head = O200K.head(LONG, limit)
     assert limit - 3 <= O200K.count(head) <= limit or head == LONG
@@ -230,6 +232,7 @@ print(meter.count("hello world"), "TIKTOKEN_CACHE_DIR" in os.environ, "litellm" 
 
 
 @given(ANY_TEXT, st.text(max_size=20))
+@settings(deadline=None)
 def test_an_estimate_grows_with_the_text(text: str, more: str) -> None:
     meter = EstimateMeter()
     assert meter.count(text) <= meter.count(text + more) <= meter.count(text) + meter.count(more) + 64
@@ -271,6 +274,7 @@ def test_a_picture_costs_by_its_tiles(width: int | None, height: int | None, det
 
 
 @given(st.integers(1, 20_000), st.integers(1, 20_000))
+@settings(deadline=None)
 def test_a_turned_picture_costs_the_same_and_none_costs_more_than_eight_tiles(width: int, height: int) -> None:
     cost = image_tokens(width, height, None)
     assert cost == image_tokens(height, width, None)
@@ -300,6 +304,7 @@ def test_the_size_of_a_picture_is_read_from_its_head(data: bytes, size: tuple[in
     ),
     st.binary(max_size=200),
 )
+@settings(deadline=None)
 def test_no_bytes_raise(start: bytes, rest: bytes) -> None:
     size = image_size(start + rest)
     assert size is None or min(size) > 0

@@ -38,7 +38,7 @@ def test_the_table_has_forty_cases_of_many_kinds() -> None:
 
 
 @given(st.text(max_size=40), st.lists(st.text(max_size=80), max_size=2))
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_any_query_and_texts_will_do(query: str, texts: list[str]) -> None:
     found = value_after(query, texts)
     assert found is None or any(found in compose(text) for text in texts)
@@ -52,6 +52,7 @@ def test_any_query_and_texts_will_do(query: str, texts: list[str]) -> None:
         max_size=12,
     )
 )
+@settings(deadline=None)
 def test_a_value_is_a_literal_behind_the_last_match(words: list[str]) -> None:
     text = " ".join(words)
     found = value_after("relay port", (text,))
