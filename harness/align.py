@@ -26,11 +26,20 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """An id for each shown step; which of them are new (positions); which known ids the client no longer shows."""
+    """An id for each shown step; which of them are new (positions); which known ids the client no longer shows.
+
+    `lost` are those of the missing that stand behind everything shown: the client went back before them.
+    """
 
     ids: tuple[int, ...]
     new: tuple[int, ...]
     missing: tuple[int, ...]
+    lost: tuple[int, ...] = ()
+
+    @property
+    def matched(self) -> int:
+        """How many shown steps were known."""
+        return len(self.ids) - len(self.new)
 
 
 def align(known: Sequence[Known], shown: Sequence[Shown], next_id: int = 0) -> Alignment:
@@ -50,10 +59,12 @@ def align(known: Sequence[Known], shown: Sequence[Shown], next_id: int = 0) -> A
             ids.append(fresh)
             fresh += step.messages
     taken = {at for at in matched if at is not None}
+    last = max(taken, default=-1)
     return Alignment(
         tuple(ids),
         tuple(position for position, at in enumerate(matched) if at is None),
         tuple(step.step_id for at, step in enumerate(known) if at not in taken),
+        tuple(step.step_id for step in known[last + 1 :]),
     )
 
 

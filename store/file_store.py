@@ -371,6 +371,10 @@ class FileStore:
             finally:
                 os.close(descriptor)
 
+    def sibling(self, session: str) -> FileStore:
+        """Another session of the same store folder, made if it is missing. Raises as opening does."""
+        return FileStore(self.folder.parent, session)
+
     def export_index(self) -> bytes:
         """Write `recall_index.json` and return its bytes. Raises StoreWriteError."""
         with self._lock.held():

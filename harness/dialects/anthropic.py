@@ -85,7 +85,9 @@ class AnthropicMessages:
     def with_results(self, body: dict[str, Any], line: Callable[[str], str]) -> dict[str, Any]:
         """See `Dialect.with_results`."""
         blocks = [
-            {**block, "content": line(str(block.get("tool_use_id", "")))} if block.get("type") == "tool_result" else block
+            {**block, "content": line(str(block.get("tool_use_id", "")))}
+            if block.get("type") == "tool_result"
+            else block
             for block in _blocks(body)
         ]
         return {**body, "content": blocks}
@@ -115,7 +117,8 @@ class AnthropicMessages:
         fields = {"tool_use": "id", "tool_result": "tool_use_id"}
         left = iter(names)
         blocks = [
-            {**block, fields[block["type"]]: next(left)} if block.get("type") in fields else block for block in _blocks(body)
+            {**block, fields[block["type"]]: next(left)} if block.get("type") in fields else block
+            for block in _blocks(body)
         ]
         return {**body, "content": blocks}
 
