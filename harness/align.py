@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,6 +73,12 @@ def _match(known: Sequence[Known], shown: Sequence[Shown]) -> list[int | None]:
     start = 0
     while start < min(len(known), len(shown)) and known[start].key == shown[start].key:
         start += 1  # the common case: the history only grew
+    if start < len(shown):
+        # Where the two part, a step that occurs more than once may be another one than it seems: a client that trims its
+        # front can begin with a copy of the first step. Its neighbours decide, below.
+        often = {key for key, count in Counter(step.key for step in known).items() if count > 1}
+        while start and start < len(known) and known[start - 1].key in often:
+            start -= 1
     pairs = _Pairs(known, shown, start)
     if start < len(shown):
         pairs.anchors()

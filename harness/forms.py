@@ -14,37 +14,44 @@ class Forms:
     """The outgoing messages of one history, grouped by step id. What stands in no step has none."""
 
     def __init__(self, history: History, ids: Sequence[int], reader: Reader, lines: ResultLines) -> None:
-        self.history, self._lines = history, lines
+        self._lines = lines
+        self._steps: Mapping[int, HistoryStep] = dict(zip(ids, history.steps, strict=True))
         healed = heal(history, reader)
         self.notes = healed.notes
-        owner = {p: step_id for step_id, step in zip(ids, history.steps, strict=True) for p in step.positions}
-        self.messages: tuple[tuple[int | None, Form], ...] = tuple(
-            (owner.get(form[0]), form) for form in healed.forms if form[1].kind != "ours"
-        )
-        self._steps: Mapping[int, HistoryStep] = dict(zip(ids, history.steps, strict=True))
-        self._of: dict[int, list[Message]] = {}
-        for step_id, (_, message) in self.messages:
-            if step_id is not None:
-                self._of.setdefault(step_id, []).append(message)
-        self.beside = sum(form[1].tokens for step_id, form in self.messages if step_id is None)
+        owner: list[int | None] = [None] * len(history.messages)
+        for step_id, step in self._steps.items():
+            for position in step.positions:
+                owner[position] = step_id
+        self._messages: list[tuple[int | None, Form]] = [
+            (owner[form[0]], form) for form in healed.forms if form[1].kind != "ours"
+        ]
+        self._healed: dict[int, list[Message]] | None = None
+        if healed.notes:
+            self._healed = {step_id: [] for step_id in ids}
+            for owned, (_, message) in self._messages:
+                if owned is not None:
+                    self._healed[owned].append(message)
+        self.beside = sum([form[1].tokens for owned, form in self._messages if owned is None])
 
     def tokens(self, step_id: int, *, cut: bool = False) -> int:
         """What a step costs as it goes out, whole or with its results cut."""
-        messages = self._of.get(step_id, ())
-        if cut:
-            return sum(self._lines.cut(step_id, self._steps[step_id], message).tokens for message in messages)
-        return sum(message.tokens for message in messages)
+        step = self._steps[step_id]
+        if self._healed is None and not cut:
+            return step.tokens
+        messages = step.messages if self._healed is None else self._healed[step_id]
+        return sum([(self._lines.cut(step_id, step, m) if cut else m).tokens for m in messages])
 
     def outgoing(self, folded: Collection[int], cut: Collection[int]) -> list[tuple[int | None, Form]]:
         """The messages that are sent, each with its step."""
-        out: list[tuple[int | None, Form]] = []
-        for step_id, (position, message) in self.messages:
-            if step_id in folded:
-                continue
-            if step_id is not None and step_id in cut:
-                message = self._lines.cut(step_id, self._steps[step_id], message)  # noqa: PLW2901 - its outgoing form
-            out.append((step_id, (position, message)))
-        return out
+        out = [one for one in self._messages if one[0] not in folded]
+        if not cut:
+            return out
+        return [
+            (step_id, (form[0], self._lines.cut(step_id, self._steps[step_id], form[1])))
+            if step_id is not None and step_id in cut
+            else (step_id, form)
+            for step_id, form in out
+        ]
 
 
 class ResultLines:

@@ -23,6 +23,7 @@ from harness.plan import Plan
 from harness.reading import Beside, beside
 from harness.receipt import Receipt
 from harness.reply import read_reply
+from harness.view import View
 from mmu.policy import HydrationPolicy
 from mmu.tokens import Meter
 from mmu.unit import MMU
@@ -267,6 +268,11 @@ class Harness:
     def mmu(self) -> MMU:
         """The memory of the current branch."""
         return self._branches.current.mmu
+
+    @property
+    def view(self) -> View:
+        """What is out of the current branch's prompt."""
+        return self._branches.current.view
 
     @property
     def folded(self) -> frozenset[int]:

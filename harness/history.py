@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from harness.align import Shown
 from harness.errors import HistoryError
 from mmu.step import Call, Part, well_formed
 
@@ -35,8 +36,6 @@ def compact(value: Any) -> bytes:
 
 def parse(raw: bytes) -> Any:
     """The inverse of `compact`: fresh values that share nothing."""
-    if _LONG_NUMBER.search(raw):  # the fast reader makes integers beyond 64 bits floats
-        return json.loads(raw)
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -59,6 +58,7 @@ class Message:
     copy. `prompt` are the user's own words in it, harness tags cut. `joins`: it continues the assistant message before it
     (dialects that send one answer as several items). `boundary`: the service ignores what stands before it. `stripped`
     counts envelopes of ours that came back in it. `wire`: the bytes to send where those received would be refused.
+    `wide`: it may hold integers beyond 64 bits, which the fast JSON reader would make floats.
     """
 
     raw: bytes
@@ -73,10 +73,12 @@ class Message:
     boundary: bool = False
     stripped: int = 0
     wire: bytes = field(default=b"", repr=False)
+    wide: bool = False
 
     def fresh(self) -> dict[str, Any]:
         """The message as it is sent, as plain values that nobody else holds."""
-        body: dict[str, Any] = parse(self.wire or self.raw)
+        raw = self.wire or self.raw
+        body: dict[str, Any] = json.loads(raw) if self.wide else parse(raw)
         return body
 
 
@@ -98,6 +100,11 @@ class HistoryStep:
     def match_key(self) -> str:
         """What a client's copy is recognised by: role, text, calls and results, whatever else changed."""
         return hashlib.sha256(b"".join(message.key for message in self.messages)).hexdigest()[:32]
+
+    @cached_property
+    def shown(self) -> Shown:
+        """What alignment asks of it."""
+        return Shown(self.match_key, len(self.messages))
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -242,7 +249,10 @@ class Reader:
             return known
         if b"null" in raw and _has_nan(body):  # the encoder writes null for it
             raise ValueError("a number in it is infinite or none")
-        message = self._sendable(self.dialect.read_message(body, raw))
+        message = self.dialect.read_message(body, raw)
+        if _LONG_NUMBER.search(message.raw):
+            message = replace(message, wide=True)
+        message = self._sendable(message)
         self._size += len(raw)
         if self._size > self._limit:  # a bound, not a policy: what was forgotten is parsed again
             self._seen.clear()

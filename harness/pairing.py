@@ -27,7 +27,8 @@ def problems(messages: Sequence[Message], dialect: Dialect) -> tuple[str, ...]:
     used: set[str] = set()
     caller, answered = -1, False
     for position, message in enumerate(messages):
-        if message.kind == "system":
+        if message.kind == "system" or (not pending and not message.answers and not message.calls):
+            answered = answered and message.kind == "system"
             continue
         for answer in message.answers:
             if answer in pending:

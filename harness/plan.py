@@ -144,10 +144,10 @@ class Planner:
 
 
 def _mentioned(step: HistoryStep) -> str:
-    """What an assistant said and asked of its tools. Results are not scanned: they would recall themselves."""
+    """What an assistant said and asked of its tools: its words, and the values of its calls' arguments. Tool names and
+    argument names are in every call and mean nothing; results are not scanned, they would recall themselves."""
     words = [part.text for part in step.parts if isinstance(part, Text) and part.role == "assistant"]
-    calls = [f"{part.name} {part.arguments}" for part in step.parts if isinstance(part, Call)]
-    return "\n".join([*words, *calls])
+    return "\n".join([*words, *(value for part in step.parts if isinstance(part, Call) for value in part.values())])
 
 
 def _hydrated(piece: Piece) -> Hydrated:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from harness.align import Alignment, Known, Shown, align
+from harness.align import Alignment, Known, align
 from harness.forms import Forms, ResultLines
 from harness.history import History, HistoryStep, Reader, compact
 from mmu.step import Step
@@ -33,7 +34,7 @@ def beside(meter: Meter, *values: Any) -> Beside:
     return Beside(PRIMING + sum(meter.count(raw.decode()) for raw in raws), marks)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reading:
     """A history with the ids of its steps, its outgoing forms, and which steps it archived.
 
@@ -52,7 +53,7 @@ class Reading:
         """The id of each step, in the order of the history."""
         return self.alignment.ids
 
-    @property
+    @cached_property
     def steps(self) -> dict[int, HistoryStep]:
         """Every step by its id."""
         return dict(zip(self.ids, self.history.steps, strict=True))
@@ -93,7 +94,7 @@ class Intake:
         """Give every step of a history its id on this branch. Writes nothing."""
         self._mmu.refresh()
         known, least = self._branch()
-        return align(known, [Shown(step.match_key, len(step.messages)) for step in history.steps], least)
+        return align(known, [step.shown for step in history.steps], least)
 
     def take(self, history: History, alignment: Alignment, reader: Reader, beside_: Beside) -> Reading:
         """Archive what is new and complete. If archiving fails the steps stay in the prompt, and the faults say why."""
