@@ -45,11 +45,12 @@ class Alignment:
 def align(known: Sequence[Known], shown: Sequence[Shown], next_id: int = 0) -> Alignment:
     """Give every shown step its id: known ones keep theirs, new ones take the next.
 
-    `known` in the order of the branch. `next_id` is the least id a new step may take; in an untouched history that gives
-    the position of a step's first message. Linear. Where several known steps have one key, neighbours decide, then order.
+    `known` in the order in which the branch last showed them. `next_id` is the least id a new step may take; in an
+    untouched history that gives the position of a step's first message. Linear. Where several known steps have one key,
+    neighbours decide, then order.
     """
     matched = _match(known, shown)
-    fresh = max([next_id, *(k.step_id + k.messages for k in known[-1:])])
+    fresh = max([next_id, *[k.step_id + k.messages for k in known]])
     ids: list[int] = []
     for position, step in enumerate(shown):
         at = matched[position]

@@ -153,18 +153,23 @@ class Branches:
     def take(self, history: History) -> tuple[Branch, Alignment]:
         """The branch that a history belongs to, and its steps' ids there; it becomes the current one.
 
-        The branch it continues, the current one first; else a new one that leaves the best match. One step that was taken
-        back (a prompt sent again in other words) opens no branch: it is withdrawn where it is. Raises StoreError.
+        The branch it continues, of several the one that knows most of it; else a new one that leaves the best match. One
+        step that was taken back (a prompt sent again in other words) opens no branch: it is withdrawn where it is. Raises
+        StoreError.
         """
-        found: list[tuple[int, Branch, Alignment]] = []
+        found: list[tuple[bool, int, Branch, Alignment]] = []
         for branch in self._by_recency():
-            alignment = branch.intake.align(history)
-            if self._continues(branch, alignment, history):
-                return self._use(branch, alignment)
-            found.append((alignment.matched, branch, alignment))
-        matched, branch, alignment = max(found, key=lambda one: one[0])
+            alignment = branch.intake.align(history, branch.turn.order)
+            continues = self._continues(branch, alignment, history)
+            if continues and branch is self.current and branch.turn.missing.issuperset(alignment.missing):
+                return self._use(branch, alignment)  # the common case: nothing that it showed is gone
+            found.append((continues, alignment.matched, branch, alignment))
+        continues, matched, branch, alignment = max(found, key=lambda one: one[:2])
+        if continues:
+            return self._use(branch, alignment)
         if matched and len(alignment.lost) == 1:
             branch.view = replace(branch.view, withdrawn=branch.view.withdrawn | set(alignment.lost))
+            branch.view.save(branch.store)
             return self._use(branch, alignment)
         fork = self._fork(branch, alignment if matched else None)
         return self._use(fork, fork.intake.align(history))
@@ -191,7 +196,7 @@ class Branches:
             fork = replace(fork, parent=parent.store.session, step=step, link=link)
         self._forks = (*self._forks, fork)
         branch = self._branch(fork.session)
-        branch.turn = replace(parent.turn.evicted(), hydrated=(), missing=frozenset())
+        branch.turn = replace(parent.turn.evicted(), missing=frozenset(), order=())
         if alignment is not None:
             branch.view = parent.view.below(fork.step)
             branch.view.save(branch.store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from harness.dispatch import Request, assemble
 from harness.folds import Left, fold, marks
@@ -65,6 +66,7 @@ class Planner:
             beside=reading.outside,
             open_tokens=reading.tokens([step_id for step_id in reading.ids if step_id not in known]),
             missing=frozenset(reading.alignment.missing),
+            order=reading.ids if any(a > b for a, b in pairwise(reading.ids)) else (),
             at=now,
         )
         new = self._arrived(reading, last, left.view)

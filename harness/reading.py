@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -90,10 +90,16 @@ class Intake:
         self._known: list[Known] = []
         self._taken = 0
 
-    def align(self, history: History) -> Alignment:
-        """Give every step of a history its id on this branch. Writes nothing."""
+    def align(self, history: History, order: Sequence[int] = ()) -> Alignment:
+        """Give every step of a history its id on this branch. Writes nothing.
+
+        `order` is how the branch showed its steps last, where that was not by their ids.
+        """
         self._mmu.refresh()
         known, least = self._branch()
+        if order:
+            rank = {step_id: place for place, step_id in enumerate(order)}
+            known = sorted(known, key=lambda one: (one.step_id in rank, rank.get(one.step_id, one.step_id)))
         return align(known, [step.shown for step in history.steps], least)
 
     def take(self, history: History, alignment: Alignment, reader: Reader, beside_: Beside) -> Reading:

@@ -75,7 +75,8 @@ class OpenTurn:
     `opening` is the step id of its user message; `left` what remains of its budget; `scanned` the newest step whose words
     were scanned; `dispatches` how many there were in this turn. Of the last one: `baseline` is S, `hot` what its hot lines
     cost, `beside` what was sent outside of steps, `open_tokens` its steps that were not archived, `missing` the known
-    steps that its history did not show, `at` when it was (seconds since 1970).
+    steps that its history did not show, `order` its steps where they did not stand in the order of their ids, `at` when
+    it was (seconds since 1970).
     """
 
     number: int = 0
@@ -90,6 +91,7 @@ class OpenTurn:
     beside: int = 0
     open_tokens: int = 0
     missing: frozenset[int] = field(default_factory=frozenset)
+    order: tuple[int, ...] = ()
     at: float = 0.0
 
     @property
@@ -112,11 +114,11 @@ class OpenTurn:
         if document is None:
             return cls()
         try:
-            hydrated = tuple(Hydrated(**{**h, "terms": tuple(h["terms"])}) for h in document.pop("hydrated"))
-            blocks = tuple(PlacedBlock(**block) for block in document.pop("blocks"))
-            return cls(
-                **{**document, "blocks": blocks, "hydrated": hydrated, "missing": frozenset(document["missing"])}
-            )
+            hydrated = tuple(Hydrated(**{**h, "terms": tuple(h["terms"])}) for h in document["hydrated"])
+            blocks = tuple(PlacedBlock(**block) for block in document["blocks"])
+            missing, order = frozenset(document["missing"]), tuple(document["order"])
+            plain = {**document, "hydrated": hydrated, "blocks": blocks, "missing": missing, "order": order}
+            return cls(**plain)
         except (KeyError, TypeError) as error:
             raise StoreFormatError(_path(store, TURN_FILE), f"unreadable ({error!r})") from error
 
