@@ -81,11 +81,11 @@ def test_nothing_is_recalled_from_an_abandoned_branch_and_both_go_on() -> None:
         return str(dispatch.messages[-1]["content"])
 
     assert "Trieste" in ask(first, "Which harbour?")
-    answer = ask(second, "Which harbour?")
+    answer = ask(second, "Name the harbour")
     assert "Rijeka" in answer
     assert "Trieste" not in answer
     first += ["user: Which harbour?", "assistant: that one", f"user: {LONG}", "assistant: so"]
-    second += ["user: Which harbour?", "assistant: this one", f"user: {LONG}", "assistant: so"]
+    second += ["user: Name the harbour", "assistant: this one", f"user: {LONG}", "assistant: so"]
     assert "Luna" in ask(first, "Which boat?")
     answer = ask(second, "Which pier?")
     assert "Rijeka" in answer
