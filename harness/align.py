@@ -28,12 +28,14 @@ class Shown:
 class Alignment:
     """An id for each shown step; which of them are new (positions); which known ids the client no longer shows.
 
-    `lost` are those of the missing that stand behind everything shown: the client went back before them.
+    `inner` are those of the missing that stand behind a shown one, in the order of the branch; `lost` those of them that
+    stand behind everything shown: the client went back before them.
     """
 
     ids: tuple[int, ...]
     new: tuple[int, ...]
     missing: tuple[int, ...]
+    inner: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
 
     @property
@@ -60,11 +62,12 @@ def align(known: Sequence[Known], shown: Sequence[Shown], next_id: int = 0) -> A
             ids.append(fresh)
             fresh += step.messages
     taken = {at for at in matched if at is not None}
-    last = max(taken, default=-1)
+    first, last = min(taken, default=len(known)), max(taken, default=-1)
     return Alignment(
         tuple(ids),
         tuple(position for position, at in enumerate(matched) if at is None),
         tuple(step.step_id for at, step in enumerate(known) if at not in taken),
+        tuple(step.step_id for at, step in enumerate(known) if at > first and at not in taken),
         tuple(step.step_id for step in known[last + 1 :]),
     )
 

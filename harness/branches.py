@@ -167,11 +167,12 @@ class Branches:
         continues, matched, branch, alignment = max(found, key=lambda one: one[:2])
         if continues:
             return self._use(branch, alignment)
-        if matched and len(alignment.lost) == 1:
+        gone = [step_id for step_id in alignment.inner if step_id not in branch.turn.missing]
+        if matched and len(alignment.lost) == 1 and gone == list(alignment.lost):
             branch.view = replace(branch.view, withdrawn=branch.view.withdrawn | set(alignment.lost))
             branch.view.save(branch.store)
             return self._use(branch, alignment)
-        fork = self._fork(branch, alignment if matched else None)
+        fork = self._fork(branch, [*gone, *alignment.lost][0] if matched else None)
         return self._use(fork, fork.intake.align(history))
 
     def _continues(self, branch: Branch, alignment: Alignment, history: History) -> bool:
@@ -186,18 +187,17 @@ class Branches:
             if name != self.current.store.session:
                 yield self._branch(name)
 
-    def _fork(self, parent: Branch, alignment: Alignment | None) -> Branch:
-        """A new branch: of a parent before the first step that was lost, or without one."""
+    def _fork(self, parent: Branch, step: int | None) -> Branch:
+        """A new branch: of a parent before the first step that is gone, or without one."""
         fork = Fork(f"{self._root.session}~{len(self._forks) + 2}")
-        if alignment is not None:
-            step = min(alignment.lost)
+        if step is not None:
             shared = max((s for s in parent.store.entries if s < step), default=None)
             link = parent.store.entries[shared].artifact_sha256 if shared is not None else ""
             fork = replace(fork, parent=parent.store.session, step=step, link=link)
         self._forks = (*self._forks, fork)
         branch = self._branch(fork.session)
         branch.turn = replace(parent.turn.evicted(), missing=frozenset(), order=())
-        if alignment is not None:
+        if step is not None:
             branch.view = parent.view.below(fork.step)
             branch.view.save(branch.store)
         return branch
