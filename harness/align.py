@@ -77,11 +77,11 @@ def _match(known: Sequence[Known], shown: Sequence[Shown]) -> list[int | None]:
     start = 0
     while start < min(len(known), len(shown)) and known[start].key == shown[start].key:
         start += 1  # the common case: the history only grew
-    if start < len(shown):
+    if start < min(len(known), len(shown)):
         # Where the two part, a step that occurs more than once may be another one than it seems: a client that trims its
         # front can begin with a copy of the first step. Its neighbours decide, below.
-        often = {key for key, count in Counter(step.key for step in known).items() if count > 1}
-        while start and start < len(known) and known[start - 1].key in often:
+        counts = Counter(step.key for step in known)
+        while start and counts[known[start - 1].key] > 1:
             start -= 1
     pairs = _Pairs(known, shown, start)
     if start < len(shown):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -299,8 +298,14 @@ class Harness:
 
 
 def _copies(history: Sequence[Any]) -> list[Any]:
-    """The caller's messages as values that nobody else holds; as they are where something in them cannot be copied."""
+    """The caller's messages in lists and objects that nobody else holds. Other values are passed on as they are."""
     try:
-        return copy.deepcopy(list(history))
-    except Exception:  # noqa: BLE001 - whatever an object raises when it is copied, the call goes on
+        return [_copy(message) for message in history]
+    except RecursionError:
         return list(history)
+
+
+def _copy(value: Any) -> Any:
+    if type(value) is dict:
+        return {name: _copy(field) for name, field in value.items()}
+    return [_copy(item) for item in value] if type(value) is list else value

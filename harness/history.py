@@ -222,7 +222,10 @@ class Reader:
         return self._last
 
     def _message(self, item: Any, number: int) -> Message:
-        body = item if type(item) is dict else plain(item)
+        try:
+            body = item if type(item) is dict else plain(item)
+        except Exception as error:  # an SDK's object may raise anything
+            raise HistoryError(f"message {number}", f"it cannot be read ({type(error).__name__}: {error})") from error
         if body is None:
             reason = f"a message is an object with a role, this is {type(item).__name__}"
             raise HistoryError(f"message {number}", reason)
@@ -274,7 +277,8 @@ def plain(item: Any) -> Mapping[str, Any] | None:
     if isinstance(item, Mapping):
         return dict(item)
     dump: Callable[..., Any] | None = getattr(item, "model_dump", None)
-    return dump(mode="json", exclude_none=True) if callable(dump) and not isinstance(item, type) else None
+    dumped = dump(mode="json", exclude_none=True) if callable(dump) and not isinstance(item, type) else None
+    return dumped if isinstance(dumped, dict) else None
 
 
 def _settled(last: History, messages: Sequence[Message]) -> tuple[HistoryStep, ...]:

@@ -1,13 +1,14 @@
 """Residual greedy set cover: which archived steps answer a prompt within a budget (seed 4.1, ipcf.md 6).
 
 Three things hold whatever the weights and lambda are: ties go to the newest step; a term of a dropped pick is never served
-by an older step; no step comes in for terms that a newer candidate carries as well, unless that one is in.
+by an older step; no step comes in for terms that a newer candidate carries as well, unless that one is in. The last does not
+hold for a step that the prompt names: that very state was asked for, and its label says that it is old.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mmu.postings import Postings
@@ -15,7 +16,11 @@ from mmu.postings import Postings
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """One chosen step, the residual terms it was taken for (none if the prompt named it), their weight, its tokens."""
+    """One chosen step, and what it was chosen for.
+
+    `terms` are the prompt's terms it gained by at that moment, and `gain` the sum of their weights; a step that the prompt
+    names comes without any if it carries none. `cost`: the tokens it may take, at most the cap of a call.
+    """
 
     step_id: int
     terms: frozenset[str]
@@ -42,88 +47,86 @@ def cover(
     excluded: Container[int] = (),
     named: Sequence[int] = (),
 ) -> Selection:
-    """Choose steps for a prompt, given as terms with integer weights above 0.
+    """Choose steps for a prompt, given as terms with integer weights above 0 (ipcf.md 6).
 
     Each round takes the step with the highest gain, the sum of the weights of its residual terms; the newest on a tie. The
-    first is admitted in any case, bounded to `turn_budget`; a later one if its cost, at most `call_cap`, still fits.
-    Admitted or dropped, the weights of its terms become `weight * lam // 1000`. Steps in `excluded` are in view and no
-    candidates; steps in `named` are addressed by the prompt and come first. Without a budget nothing is chosen.
+    first is admitted in any case, bounded to `turn_budget` tokens; a later one if its cost, at most `call_cap` tokens, still
+    fits. Admitted or dropped, the weights of its terms become `weight * lam // 1000` (`lam` is 0 to 999). Steps in
+    `excluded` are in view and no candidates; steps in `named` are addressed by the prompt and come first. With a budget of
+    0 or less nothing is admitted: all that would be chosen is in `dropped`.
     """
     residual = _Residual(prompt, postings, lam, excluded)
     picks: list[Pick] = []
     dropped: list[Pick] = []
-    left = turn_budget
+    left = max(turn_budget, 0)
     addressed = [step_id for step_id in dict.fromkeys(named) if step_id in postings and step_id not in excluded]
     for step_id, terms, gain in residual.rounds(addressed):
-        if left <= 0:
-            break
         cost = min(postings.cost(step_id), call_cap)
-        if not picks:
-            cost = min(cost, left)
-        pick = Pick(step_id, terms, gain, cost)
-        if cost <= left:
-            picks.append(pick)
+        if not picks and turn_budget > 0:
+            cost = min(cost, turn_budget)
+        admitted = turn_budget > 0 and cost <= left
+        if admitted:
             left -= cost
-            residual.answered(pick)
-        else:
-            dropped.append(pick)
-            residual.refused(pick)
-    return Selection(tuple(picks), tuple(dropped), max(left, 0))
+        (picks if admitted else dropped).append(Pick(step_id, terms, gain, cost))
+        residual.settle(step_id, admitted)
+    return Selection(tuple(picks), tuple(dropped), left)
 
 
 class _Residual:
-    """The weights that are still to be answered, and what each candidate would gain by them."""
+    """The weights that are still to be answered, and the candidates in the order in which they gain by them."""
 
     def __init__(self, prompt: Mapping[str, int], postings: Postings, lam: int, excluded: Container[int]) -> None:
         self._lam = lam
         self._weights = dict(prompt)
-        self._carriers = {term: [s for s in postings.steps(term) if s not in excluded] for term in prompt}
-        self._floors: dict[str, int] = {}  # a term counts only for steps newer than a dropped one that carried it
-        self._gains: dict[int, int] = {}
-        self._terms: dict[int, list[str]] = {}
-        for term, weight in prompt.items():
-            for step_id in self._carriers[term]:
-                self._gains[step_id] = self._gains.get(step_id, 0) + weight
-                self._terms.setdefault(step_id, []).append(term)
+        self._floors = dict.fromkeys(prompt, -1)  # a term counts only for steps newer than its newest drop
+        self._carried: dict[int, list[str]] = {}
+        for term in prompt:
+            for step_id in postings.steps(term):
+                if step_id not in excluded:
+                    self._carried.setdefault(step_id, []).append(term)
 
-    def rounds(self, addressed: Iterable[int]) -> Iterable[tuple[int, frozenset[str], int]]:
-        """Candidates one by one: the addressed ones, then always the best. Gains may fall between two of them."""
+    def rounds(self, addressed: Sequence[int]) -> Iterator[tuple[int, frozenset[str], int]]:
+        """Each candidate at most once, with the terms it gains by and its gain: the addressed ones, then always the best.
+
+        `settle` is called between two of them, so gains fall on the way. A gain on the heap is therefore an upper bound, and
+        who stands at the top with its true gain is the best.
+        """
         for step_id in addressed:
-            yield step_id, self._residual_terms(step_id), self._gains.pop(step_id, 0)
-        heap = [(-gain, -step_id) for step_id, gain in self._gains.items()]
+            yield step_id, self._terms(step_id), self._gain(step_id)
+        heap = [(-self._gain(group[-1]), -group[-1], group) for group in self._groups(frozenset(addressed))]
         heapq.heapify(heap)
         while heap:
-            stale, negative = heapq.heappop(heap)
-            step_id = -negative
-            gain = self._gains[step_id]
+            bound, _, group = heapq.heappop(heap)
+            gain = self._gain(group[-1])
             if gain <= 0:
-                continue
-            if gain != -stale:  # gains only fall: what stands at the top with its true gain is the best
-                heapq.heappush(heap, (-gain, negative))
-                continue
-            terms = self._residual_terms(step_id)
-            del self._gains[step_id]
-            yield step_id, terms, gain
+                continue  # nor does an older one of the group gain
+            if gain == -bound:
+                step_id = group.pop()
+                yield step_id, self._terms(step_id), gain
+            if group:
+                heapq.heappush(heap, (-gain, -group[-1], group))
 
-    def _residual_terms(self, step_id: int) -> frozenset[str]:
-        return frozenset(term for term in self._terms.get(step_id, ()) if self._weight(term, step_id) > 0)
+    def settle(self, step_id: int, admitted: bool) -> None:
+        """The terms of a step count less from now on; if it was dropped, not at all for older ones: those are outdated."""
+        for term in self._carried.get(step_id, ()):
+            self._weights[term] = self._weights[term] * self._lam // 1000
+            if not admitted:
+                self._floors[term] = max(self._floors[term], step_id)
 
-    def _weight(self, term: str, step_id: int) -> int:
-        return self._weights[term] if step_id > self._floors.get(term, -1) else 0
+    def _groups(self, without: Container[int]) -> Iterable[list[int]]:
+        """Candidates that carry the same terms, oldest first. Only the last of a group competes: no older one gains more."""
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for step_id in sorted(self._carried):
+            if step_id not in without:
+                groups.setdefault(tuple(self._carried[step_id]), []).append(step_id)
+        return groups.values()
 
-    def answered(self, pick: Pick) -> None:
-        """The terms of an admitted pick count less from now on."""
-        for term in self._terms.get(pick.step_id, ()):
-            self._change(term, self._weights[term] * self._lam // 1000, self._floors.get(term, -1))
+    def _gain(self, step_id: int) -> int:
+        """What a step would add now: the weights of its terms that still count for it."""
+        floors, weights = self._floors, self._weights
+        return sum(weights[term] for term in self._carried.get(step_id, ()) if step_id > floors[term])
 
-    def refused(self, pick: Pick) -> None:
-        """The terms of a dropped pick count less, and not at all for steps older than it: those are outdated."""
-        for term in self._terms.get(pick.step_id, ()):
-            floor = max(pick.step_id, self._floors.get(term, -1))
-            self._change(term, self._weights[term] * self._lam // 1000, floor)
-
-    def _change(self, term: str, weight: int, floor: int) -> None:
-        before = {step_id: self._weight(term, step_id) for step_id in self._carriers[term] if step_id in self._gains}
-        self._weights[term], self._floors[term] = weight, floor
-        for step_id, old in before.items():
-            self._gains[step_id] -= old - self._weight(term, step_id)
+    def _terms(self, step_id: int) -> frozenset[str]:
+        """The terms by which a step gains."""
+        carried = self._carried.get(step_id, ())
+        return frozenset(term for term in carried if step_id > self._floors[term] and self._weights[term] > 0)

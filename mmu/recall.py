@@ -57,12 +57,12 @@ def chronology(
     """Where a step stands among all indexed steps, in view or not, that carry every one of `terms`.
 
     A newer one in view makes the step `superseded`: nothing archived is then the latest. Steps in `ignored` (the message
-    that asks) hold no state.
+    that asks) hold no state. Without terms the step stands alone, as the latest (seed 4.1, ipcf.md 6).
     """
     carriers = [set(postings.steps(term)) for term in terms]
-    same = sorted((s for s in set.intersection(*carriers) if s not in ignored), reverse=True) if carriers else [step_id]
-    newer = next((other for other in same if other > step_id and other in in_view), None)
-    if newer is not None:
-        return Chronology("superseded", newer)
-    place = same.index(step_id) if step_id in same else 0
-    return Chronology(_status(place, len(same)))
+    others = [s for s in set.intersection(*carriers) if s != step_id and s not in ignored] if carriers else []
+    newer = [other for other in others if other > step_id]
+    shown = max((other for other in newer if other in in_view), default=None)
+    if shown is not None:
+        return Chronology("superseded", shown)
+    return Chronology(_status(len(newer), len(others) + 1))

@@ -86,6 +86,7 @@ class MMU:
                     payload_kind="text",
                     payload=encode_text(text),
                     rendering=rendering,
+                    tokens=self.meter.count(rendering),
                     summary=well_formed(summary),
                     timestamp=timestamp,
                 )
@@ -100,12 +101,14 @@ class MMU:
 
     def _node(self, step: Step) -> ColdNode:
         rendering = render(step.parts)
-        summary = headline(step.parts, self.meter.count(rendering), self.policy.hot_line_characters)
+        tokens = self.meter.count(rendering)
+        summary = headline(step.parts, tokens, self.policy.hot_line_characters)
         return self._build(
             step_id=step.step_id,
             payload_kind="messages",
             payload=step.payload,
             rendering=rendering,
+            tokens=tokens,
             summary=summary,
             timestamp=step.timestamp,
             match_key=step.match_key,
@@ -125,7 +128,6 @@ class MMU:
             cut=found.cut,
             folding_policy_hash=self._policy_hash,
             folded_at=self._now(),
-            tokens=self.meter.count(rendering),
             **given,
         )
 

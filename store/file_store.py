@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from pathlib import Path
 from types import MappingProxyType
@@ -354,22 +353,7 @@ class FileStore:
         """Append a line, see `ColdStore.append_document`. Raises StoreWriteError, StoreLockedError."""
         path = self.folder / layout.document_name(name)
         with self._lock.held():
-            try:
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            except OSError as error:
-                raise StoreWriteError(path, error) from error
-            size = os.fstat(descriptor).st_size
-            try:
-                last, torn = layout.last_line(descriptor, size)
-                data = (b"\n" if torn else b"") + line_after(last) + b"\n"
-                if os.pwrite(descriptor, data, size) != len(data):
-                    raise OSError(errno.ENOSPC, "the disk took a part of the line only")
-            except OSError as error:
-                with contextlib.suppress(OSError):  # the next line begins behind a torn one anyway
-                    os.ftruncate(descriptor, size)
-                raise StoreWriteError(path, error) from error
-            finally:
-                os.close(descriptor)
+            layout.append_line(path, line_after)
 
     def sibling(self, session: str) -> FileStore:
         """Another session of the same store folder, made if it is missing. Raises as opening does."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from store.errors import IntegrityCheckError, StoreReadError, StoreWriteError
@@ -61,6 +63,29 @@ def read_plain(path: Path) -> bytes:
         if path.is_symlink():
             raise IntegrityCheckError(None, str(path), "a plain file", "a link") from error
         raise StoreReadError(path, error) from error
+
+
+def append_line(path: Path, line_after: Callable[[bytes], bytes]) -> None:
+    """Append the line that `line_after` makes of the last one, not flushed; a torn last line is ended first.
+
+    Raises StoreWriteError; the file then stands as it was.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreWriteError(path, error) from error
+    size = os.fstat(descriptor).st_size
+    try:
+        last, torn = last_line(descriptor, size)
+        data = (b"\n" if torn else b"") + line_after(last) + b"\n"
+        if os.pwrite(descriptor, data, size) != len(data):
+            raise OSError(errno.ENOSPC, "the disk took a part of the line only")
+    except OSError as error:
+        with contextlib.suppress(OSError):  # the next line begins behind a torn one anyway
+            os.ftruncate(descriptor, size)
+        raise StoreWriteError(path, error) from error
+    finally:
+        os.close(descriptor)
 
 
 def last_line(descriptor: int, size: int) -> tuple[bytes, bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,8 +14,12 @@ from mmu.tokens import Meter, image_tokens, open_meter
 from store import MemoryStore
 
 BLOCK = re.compile(r"<archived-steps ([0-9a-f]{16})>\n.*?\n</archived-steps \1>", re.DOTALL)
-FILLER = "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor " * 6
-"""Some 80 tokens of words that no prompt asks for."""
+
+
+def filler(number: int) -> str:
+    """Some 90 tokens of words that no other text holds."""
+    return " ".join(f"zq{number}x{word}" for word in range(18))
+
 
 Messages = list[dict[str, Any]]
 
@@ -36,7 +40,7 @@ def count_message(message: dict[str, Any], meter: Meter) -> int:
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     texts = [part["text"] for part in parts if part.get("type") == "text"]
     pictures = [part for part in parts if part.get("type") == "image_url"]
-    total = 4 + sum(map(meter.count, texts)) + len(pictures) * image_tokens(None, None)
+    total = 4 + sum(map(meter.count, texts)) + len(pictures) * image_tokens(None, None, None)
     for call in message.get("tool_calls") or []:
         total += 4 + meter.count(call["function"]["name"]) + meter.count(call["function"]["arguments"])
     return total
@@ -58,21 +62,6 @@ def pairing_faults(messages: Messages) -> list[str]:
     return faults
 
 
-def call(name: str, arguments: dict[str, Any], call_id: str = "c1") -> dict[str, Any]:
-    """A tool call as a model writes it."""
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-
-
-def calling(*calls: dict[str, Any], content: str | None = None) -> dict[str, Any]:
-    """An assistant message that calls tools."""
-    return {"role": "assistant", "content": content, "tool_calls": list(calls)}
-
-
-def result(text: Any, call_id: str = "c1") -> dict[str, Any]:
-    """What a tool answered."""
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
-
-
 class Loop:
     """The loop of a caller: keeps the history, sends it, appends the answers.
 
@@ -87,6 +76,27 @@ class Loop:
         self.sent: list[Messages] = []
         self.receipts: list[Receipt] = []
         self.tools: Any = None
+
+    filler = staticmethod(filler)
+
+    @staticmethod
+    def call(name: str, arguments: dict[str, Any], call_id: str = "c1") -> dict[str, Any]:
+        """A tool call as a model writes it."""
+        return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+    @staticmethod
+    def calling(*calls: dict[str, Any], content: str | None = None) -> dict[str, Any]:
+        """An assistant message that calls tools."""
+        return {"role": "assistant", "content": content, "tool_calls": list(calls)}
+
+    @staticmethod
+    def result(text: Any, call_id: str = "c1") -> dict[str, Any]:
+        """What a tool answered."""
+        return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+    def exchange(self, name: str, arguments: dict[str, Any], text: Any, call_id: str = "c1") -> Messages:
+        """One call and its result."""
+        return [self.calling(self.call(name, arguments, call_id)), self.result(text, call_id)]
 
     def send(self, reply: Any, *, changed: bool = False, continues: bool = False) -> Receipt:
         """One call with its checks; `changed`: the caller changed old messages; `continues`: the turn goes on."""
@@ -124,17 +134,21 @@ class Loop:
         return self.receipts[first]
 
     def chat(self, turns: int, start: int = 0) -> None:
-        """Turns of small talk, some 90 tokens each, that nothing will ask for."""
+        """Turns of small talk, some 90 tokens each, that nothing else asks for."""
         for number in range(start, start + turns):
-            self.ask(f"Note {number}: {FILLER}", "ok")
+            assert self.ask(filler(number), "ok").hydrated == ()
 
     def request(self, number: int = -1) -> str:
         """What was sent at a call, as JSON text."""
         return json.dumps(self.sent[number], ensure_ascii=False)
 
+    def opening(self, number: int = -1) -> int:
+        """The place of the newest user message in what was sent at a call."""
+        return max(place for place, message in enumerate(self.sent[number]) if message["role"] == "user")
+
     def prompt(self, number: int = -1) -> str:
         """The text of the newest user message that was sent at a call."""
-        content = next(m["content"] for m in reversed(self.sent[number]) if m["role"] == "user")
+        content = self.sent[number][self.opening(number)]["content"]
         return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 
@@ -156,8 +170,8 @@ def make_loop(meter: Meter) -> MakeLoop:
 
     def make(store: Any = None, *, history: Messages | None = None, **options: Any) -> Loop:
         marks = {"high_water_tokens": 400, "low_water_tokens": 150, **options.pop("policy", {})}
-        options = {"on_fault": "raise", "clock": fixed_clock(), "client": ScriptedClient([]), **options}
-        memory = Harness.open(MemoryStore() if store is None else store, policy=marks, meter=meter, **options)
+        options = {"on_fault": "raise", "clock": fixed_clock(), "client": ScriptedClient([]), "meter": meter, **options}
+        memory = Harness.open(MemoryStore() if store is None else store, policy=marks, **options)
         return Loop(memory, meter, history)
 
     return make
@@ -167,8 +181,3 @@ def make_loop(meter: Meter) -> MakeLoop:
 def loop(make_loop: MakeLoop) -> Loop:
     """A loop over a fresh memory store."""
     return make_loop()
-
-
-def opening_at(messages: Sequence[dict[str, Any]]) -> int:
-    """The place of the newest user message."""
-    return max(place for place, message in enumerate(messages) if message["role"] == "user")

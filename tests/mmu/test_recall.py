@@ -64,6 +64,15 @@ def test_a_newer_step_in_view_is_named_and_nothing_archived_is_then_the_latest()
     assert chronology(137, ["postgresql", "port"], postings, in_view={600, 601}) == Chronology("superseded", 601)
 
 
+def test_only_what_is_newer_and_carries_all_the_terms_outdates_a_step() -> None:
+    postings = archive(s37="postgresql port", s137="postgresql port", s600="port")
+    assert chronology(137, ["postgresql", "port"], postings, in_view={37, 600}) == Chronology("latest_chronological")
+
+
+def test_a_step_that_lacks_the_terms_is_not_the_latest_beside_a_newer_one_that_has_them() -> None:
+    assert chronology(5, ["port"], archive(s5="table", s9="port")).status != "latest_chronological"
+
+
 def test_the_message_that_asks_is_no_state() -> None:
     postings = archive(s137="postgresql port", s700="postgresql port")
     asked = chronology(137, ["postgresql", "port"], postings, in_view={700}, ignored={700})
