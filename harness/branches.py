@@ -176,7 +176,7 @@ class Branches:
         return self._use(fork, fork.intake.align(history))
 
     def _continues(self, branch: Branch, alignment: Alignment, history: History) -> bool:
-        if not history.steps or not branch.store.entries:
+        if not history.steps or not (alignment.matched or alignment.missing):  # nothing to compare
             return branch is self.current
         gone = set(alignment.lost) - branch.view.withdrawn
         return alignment.matched > 0 and not gone

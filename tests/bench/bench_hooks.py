@@ -24,9 +24,8 @@ def test_hooks_at_200_steps(tmp_path: Path) -> None:
             memory.post_turn_response(dispatch, asked.reply)
             if 190 <= steps <= 230:
                 times.append((perf_counter() - begun) * 1000)
-    print(
-        f"\nboth hooks at 190 to 230 archived steps: median {median(times):.2f} ms, worst {max(times):.2f} ms, {len(times)} calls"
-    )
+    sizes = f"median {median(times):.2f} ms, worst {max(times):.2f} ms, {len(times)} calls"
+    print(f"\nboth hooks at 190 to 230 archived steps: {sizes}")
     assert times
 
 
