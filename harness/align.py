@@ -26,21 +26,33 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """An id for each shown step; which of them are new (positions); which known ids the client no longer shows."""
+    """An id for each shown step; which of them are new (positions); which known ids the client no longer shows.
+
+    `inner` are those of the missing that stand behind a shown one, in the order of the branch; `lost` those of them that
+    stand behind everything shown: the client went back before them.
+    """
 
     ids: tuple[int, ...]
     new: tuple[int, ...]
     missing: tuple[int, ...]
+    inner: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+
+    @property
+    def matched(self) -> int:
+        """How many shown steps were known."""
+        return len(self.ids) - len(self.new)
 
 
 def align(known: Sequence[Known], shown: Sequence[Shown], next_id: int = 0) -> Alignment:
     """Give every shown step its id: known ones keep theirs, new ones take the next.
 
-    `known` in the order of the branch. `next_id` is the least id a new step may take; in an untouched history that gives
-    the position of a step's first message. Linear. Where several known steps have one key, neighbours decide, then order.
+    `known` in the order in which the branch last showed them. `next_id` is the least id a new step may take; in an
+    untouched history that gives the position of a step's first message. Linear. Where several known steps have one key,
+    neighbours decide, then order.
     """
     matched = _match(known, shown)
-    fresh = max([next_id, *(k.step_id + k.messages for k in known[-1:])])
+    fresh = max([next_id, *[k.step_id + k.messages for k in known]])
     ids: list[int] = []
     for position, step in enumerate(shown):
         at = matched[position]
@@ -50,10 +62,13 @@ def align(known: Sequence[Known], shown: Sequence[Shown], next_id: int = 0) -> A
             ids.append(fresh)
             fresh += step.messages
     taken = {at for at in matched if at is not None}
+    first, last = min(taken, default=len(known)), max(taken, default=-1)
     return Alignment(
         tuple(ids),
         tuple(position for position, at in enumerate(matched) if at is None),
         tuple(step.step_id for at, step in enumerate(known) if at not in taken),
+        tuple(step.step_id for at, step in enumerate(known) if at > first and at not in taken),
+        tuple(step.step_id for step in known[last + 1 :]),
     )
 
 
@@ -62,9 +77,9 @@ def _match(known: Sequence[Known], shown: Sequence[Shown]) -> list[int | None]:
     start = 0
     while start < min(len(known), len(shown)) and known[start].key == shown[start].key:
         start += 1  # the common case: the history only grew
-    if start < min(
-        len(known), len(shown)
-    ):  # where it was cut, which of several equal steps it is the other side may tell
+    if start < min(len(known), len(shown)):
+        # Where the two part, a step that occurs more than once may be another one than it seems: a client that trims its
+        # front can begin with a copy of the first step. Its neighbours decide, below.
         counts = Counter(step.key for step in known)
         while start and counts[known[start - 1].key] > 1:
             start -= 1

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from harness import pairing
 from harness.errors import PairingError
-from harness.history import Dialect, History
+from harness.history import Dialect
+from harness.pairing import Form
+from harness.reading import Beside
 from harness.receipt import Receipt
+from harness.view import PlacedBlock
+
+MOST_MARKS = 4  # cache marks that a provider takes in one request
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
     """What to send, and all that is needed to book the answer.
 
-    `messages` are the caller's to change: nobody else holds them. `draft` is the receipt as far as it is known.
+    `messages` are the caller's to change: nobody else holds them. `step_ids` are the ids of the history's steps, in order.
+    `draft` is the receipt as far as it is known.
     """
 
     messages: list[dict[str, Any]]
     draft: Receipt
     token: object  # who may answer it
+    step_ids: tuple[int, ...] = ()
 
     @property
     def turn(self) -> int:
@@ -37,33 +44,74 @@ class Request:
     baseline: int
     sent: int
     hot: int
+    notes: tuple[str, ...] = ()
 
 
 def assemble(
-    history: History, dialect: Dialect, *, folded: Container[int], hot_text: str, block: str, extra: int
+    outgoing: Sequence[tuple[int | None, Form]],
+    dialect: Dialect,
+    *,
+    hot_text: str,
+    blocks: Sequence[PlacedBlock],
+    opening: int | None,
+    beside: Beside,
 ) -> Request:
-    """The request of a history: the folded steps (by position among its steps) left out, the hot lines after the leading
-    system messages, the block in the newest user message. All else stands as it came, in its order.
+    """The request of some outgoing messages (each with its step): the hot lines after the leading system messages, the
+    opening block in the message at position `opening`, further blocks behind the exchanges that asked for them.
 
-    `extra` is what is sent beside the messages, in tokens. Raises PairingError if calls and results do not belong together.
+    All else stands as it came, in its order. Raises PairingError if calls and results do not belong together.
     """
-    gone = {place for at, step in enumerate(history.steps) if at in folded for place in step.positions}
-    opening = history.steps[history.opening].positions[0] if history.opening is not None else None
-    kept = [(place, m) for place, m in enumerate(history.messages) if place not in gone and m.kind != "ours"]
-    out: list[dict[str, Any]] = []
-    block_tokens = 0
-    for place, message in kept:
-        body = message.fresh()
-        if block and place == opening:
-            body = dialect.with_block(body, block)
-            block_tokens = dialect.tokens(body) - message.tokens
-        out.append(body)
+    messages = [message for _, (_, message) in outgoing]
+    if found := pairing.problems(messages, dialect):
+        raise PairingError(found)
+    bodies = [[message.fresh()] for message in messages]  # a message, and what is put behind it
+    injected, notes = 0, list[str]()
+    for block in blocks:
+        at = _place(outgoing, block, opening)
+        if at is None:
+            notes.append(f"the block for step {block.step_id} has no place any more")
+            continue
+        before = sum(map(dialect.tokens, bodies[at]))
+        if block.tail:
+            bodies[at] = dialect.with_tail(bodies[at], block.text)
+        else:
+            bodies[at][0] = dialect.with_block(bodies[at][0], block.text)
+            notes += _mark_before(bodies, at, messages, dialect, beside)
+        injected += sum(map(dialect.tokens, bodies[at])) - before
+    sent = [body for group in bodies for body in group]
     hot = 0
     if hot_text:
-        head = next((at for at, (_, message) in enumerate(kept) if message.kind != "system"), len(kept))
-        out.insert(head, dialect.user_message(hot_text))
-        hot = dialect.tokens(out[head])
-    if found := pairing.problems([message for _, message in kept]):
-        raise PairingError(found)
-    baseline = extra + hot + sum(message.tokens for _, message in kept)
-    return Request(out, baseline, baseline + block_tokens, hot)
+        head = next((at for at, message in enumerate(messages) if message.kind != "system"), len(messages))
+        beside_hot = sum(map(dialect.tokens, sent[head : head + 1]))
+        dialect.with_hot_lines(sent, head, hot_text)
+        grown = 1 + len(sent) - sum(map(len, bodies))
+        hot = sum(map(dialect.tokens, sent[head : head + grown])) - beside_hot
+    baseline = beside.tokens + hot + sum(message.tokens for message in messages)
+    return Request(sent, baseline, baseline + injected, hot, tuple(notes))
+
+
+def _place(outgoing: Sequence[tuple[int | None, Form]], block: PlacedBlock, opening: int | None) -> int | None:
+    """Where a block stands among the outgoing messages."""
+    for at in range(len(outgoing) - 1, -1, -1):
+        step_id, (position, message) = outgoing[at]
+        if block.tail:
+            if step_id == block.step_id:
+                return at
+        elif position == opening and message.kind != "assistant":
+            return at
+    return None
+
+
+def _mark_before(
+    bodies: list[list[dict[str, Any]]], at: int, messages: Sequence[Any], dialect: Dialect, beside: Beside
+) -> list[str]:
+    """Where the caller marks its cache, end the cached prefix right before the block: what stands behind it will leave."""
+    used = beside.marks + sum(message.raw.count(b'"cache_control":') for message in messages)
+    if not used or not at or b'"cache_control":' in messages[at - 1].raw:
+        return []
+    if used >= MOST_MARKS:
+        return [f"no cache mark before the block: the caller uses all {used}"]
+    marked = dialect.with_mark(bodies[at - 1][-1])
+    if marked is not None:
+        bodies[at - 1][-1] = marked
+    return []

@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from harness import calls
+from harness.branches import Branch, Branches
 from harness.clients import Client
 from harness.clock import Clock
-from harness.dialects.openai_chat import OpenAIChat
+from harness.dialects import DialectName, detect, make
 from harness.dispatch import Dispatch
 from harness.errors import DispatchError, HistoryError
 from harness.history import Reader
 from harness.ledger import Ledger
-from harness.plan import Planner
+from harness.plan import Plan
+from harness.reading import Beside, beside
 from harness.receipt import Receipt
 from harness.reply import read_reply
-from harness.view import OpenTurn, View
+from harness.view import View
 from mmu.policy import HydrationPolicy
 from mmu.tokens import Meter
 from mmu.unit import MMU
@@ -44,6 +46,14 @@ class Turn:
         return self.dispatch.messages
 
 
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A dispatch that is not answered yet, and its branch."""
+
+    dispatch: Dispatch
+    branch: Branch
+
+
 class Harness:
     """Keeps one session's prompt small. Open it with `Harness.open`; use it as a context manager or `close` it.
 
@@ -64,16 +74,14 @@ class Harness:
         on_fault: OnFault = "bypass",
     ) -> None:
         self.store, self.policy, self.meter, self.mode, self.client = store, policy, meter, mode, client
-        self.mmu = MMU(store, policy, meter, clock.now)
         self.ledger = Ledger(store)
-        self.pins: set[int] = set()
         self.faults: tuple[str, ...] = tuple(map(str, store.faults))
         self._clock, self._on_fault = clock, on_fault
-        self._planner = Planner(self.mmu, Reader(OpenAIChat(store.session, meter)))
+        self._readers: dict[str, Reader] = {}
+        self._usual: DialectName = "openai-chat"
+        self._branches = Branches(store, lambda branch: MMU(branch, policy, meter, clock.now))
         self._lock = threading.RLock()
-        self._view = View.load(store)
-        self._turn = OpenTurn.load(store)
-        self._open: dict[object, Dispatch] = {}
+        self._open: dict[object, _Open] = {}
 
     @classmethod
     def open(cls, store: str | Path | ColdStore = ".mmu", **options: Any) -> Harness:
@@ -84,9 +92,20 @@ class Harness:
 
     # -- before the call
 
-    def pre_turn_dispatch(self, history: Sequence[Any], *, tools: Any = None) -> Dispatch:
+    def pre_turn_dispatch(
+        self,
+        history: Sequence[Any],
+        *,
+        tools: Any = None,
+        system: Any = None,
+        dialect: DialectName | None = None,
+        previous_response_id: str | None = None,
+        emergency: bool = False,
+    ) -> Dispatch:
         """What to send for a history (the caller's own list, never changed): old steps folded, what the prompt needs of
-        them brought back. `tools` are only counted.
+        them brought back. `tools` and `system` are what the request carries beside it; they are only counted. The dialect
+        is told by the messages where it is not named. History that the server holds (`previous_response_id`) is not
+        touched. `emergency` folds all that may leave: the provider found the last request too long.
 
         Raises HistoryError for something that is no list of messages. Any other fault of ours is booked in the receipt and
         the caller's messages go out as they are.
@@ -97,45 +116,68 @@ class Harness:
             begun = self._clock.timer()
             if self.mode == "off":
                 return self._register(Dispatch(_copies(history), Receipt(0, 0, "off"), object()))
-            before = self._turn
             try:
-                dispatch = self._prepare(history, tools)
+                if previous_response_id:
+                    raise HistoryError("history", f"the server holds what came before {previous_response_id}")
+                dispatch = self._prepare(history, beside(self.meter, tools, system), dialect, emergency=emergency)
             except Exception as error:
                 if self._on_fault == "raise":
                     raise
-                self._turn = before
                 dispatch = self._bypass(history, error)
             draft = replace(dispatch.draft, at=self._clock.now(), pre_ms=self._clock.timer() - begun)
             return self._register(replace(dispatch, draft=draft))
 
     def _register(self, dispatch: Dispatch) -> Dispatch:
-        self._open[dispatch.token] = dispatch
+        self._open[dispatch.token] = _Open(dispatch, self._branches.current)
         return dispatch
 
     def _bypass(self, history: Sequence[Any], error: Exception) -> Dispatch:
         fault = f"bypassed: {type(error).__name__}: {error}"
-        draft = Receipt(self._turn.number, self._turn.dispatches, "bypass", faults=(fault,))
-        return Dispatch(_copies(history), draft, object())
+        turn = self._branches.current.turn
+        return Dispatch(_copies(history), Receipt(turn.number, turn.dispatches, "bypass", faults=(fault,)), object())
 
-    def _prepare(self, history: Sequence[Any], tools: Any) -> Dispatch:
-        reading = self._planner.read(history, tools)
-        plan = self._planner.plan(reading, self._view, self._turn, pins=self.pins)
-        faults: list[str] = []
+    def _reader(self, history: Sequence[Any], named: DialectName | None) -> Reader:
+        self._usual = named or detect(history, self._usual)
+        if self._usual not in self._readers:
+            self._readers[self._usual] = Reader(make(self._usual, self.store.session, self.meter))
+        return self._readers[self._usual]
+
+    def _prepare(
+        self, history: Sequence[Any], beside_: Beside, named: DialectName | None, *, emergency: bool
+    ) -> Dispatch:
+        reader = self._reader(history, named)
+        read = reader.read(history)
+        branch, alignment = self._branches.take(read)
+        reading = branch.intake.take(read, alignment, reader, beside_)
+        now = self._clock.wall()
+
+        def plan(*, may_fold: bool) -> Plan:
+            return branch.planner.plan(
+                reading, branch.view, branch.turn, reader.dialect, now=now, may_fold=may_fold, emergency=emergency
+            )
+
+        planned, faults = plan(may_fold=True), list[str]()
         try:
-            if plan.view != self._view:
-                plan.view.save(self.store)
+            if planned.view != branch.view:
+                planned.view.save(branch.store)
         except StoreError as error:  # another process would send other bytes: nothing folds
             faults.append(f"not folded: {error}")
-            plan = self._planner.plan(reading, self._view, self._turn, pins=self.pins, may_fold=False)
+            planned = plan(may_fold=False)
         try:
-            plan.turn.save(self.store)
+            planned.turn.save(branch.store)
         except StoreError as error:
             faults.append(f"the open turn was not saved: {error}")
-        sibling = any(open_.turn == plan.turn.number for open_ in self._open.values())
-        self._view, self._turn = plan.view, plan.turn
-        receipt = replace(plan.receipt, mode=self.mode, sibling=sibling, faults=(*plan.receipt.faults, *faults))
-        messages = _copies(history) if self.mode == "observe" else plan.request.messages
-        return Dispatch(messages, receipt, object())
+        sibling = any(one.dispatch.turn == planned.turn.number for one in self._open.values())
+        branch.view, branch.turn = planned.view, planned.turn
+        receipt = replace(
+            planned.receipt,
+            mode=self.mode,
+            sibling=sibling,
+            branch=branch.store.session,
+            faults=(*planned.receipt.faults, *faults),
+        )
+        messages = _copies(history) if self.mode == "observe" else planned.request.messages
+        return Dispatch(messages, receipt, object(), reading.ids)
 
     # -- after the call
 
@@ -147,10 +189,12 @@ class Harness:
         """
         with self._lock:
             begun = self._clock.timer()
-            if self._open.pop(dispatch.token, None) is None:
+            opened = self._open.pop(dispatch.token, None)
+            if opened is None:
                 raise DispatchError(
                     "this dispatch is not open here: it was answered before, or belongs to another session"
                 )
+            branch = opened.branch
             answer = read_reply(reply)
             outcome = outcome or ("called" if answer.calls else "answered")
             receipt = replace(dispatch.draft, outcome=outcome, usage=answer.usage)
@@ -158,14 +202,14 @@ class Harness:
                 return receipt
             faults = list(receipt.faults)
             # Without an answer the turn is not over: whoever takes the session up again sends the same bytes.
-            ends = outcome not in ("called", "unanswered")
-            over = ends and receipt.turn == self._turn.number and self._turn.is_open
+            ends = outcome not in ("called", "unanswered", "overflow")
+            over = ends and receipt.turn == branch.turn.number and branch.turn.is_open
             if over and not receipt.sibling and receipt.mode != "bypass":
-                receipt = replace(receipt, evicted=(*receipt.evicted, *(h.step_id for h in self._turn.hydrated)))
-                self._turn = self._turn.evicted()
+                receipt = replace(receipt, evicted=(*receipt.evicted, *(h.step_id for h in branch.turn.hydrated)))
+                branch.turn = branch.turn.evicted()
                 if receipt.hydrated:  # else a restart finds nothing in place, whether it thinks the turn open or not
                     try:
-                        self._turn.save(self.store)
+                        branch.turn.save(branch.store)
                     except StoreError as error:
                         faults.append(f"the end of the turn was not saved: {error}")
             receipt = replace(receipt, faults=tuple(faults), post_ms=self._clock.timer() - begun)
@@ -176,12 +220,12 @@ class Harness:
             return receipt
 
     @contextmanager
-    def turn(self, history: Sequence[Any], *, tools: Any = None) -> Iterator[Turn]:
+    def turn(self, history: Sequence[Any], **options: Any) -> Iterator[Turn]:
         """Both hooks as a context: send `turn.messages`, set `turn.reply`, read `turn.receipt` afterwards.
 
-        An exception inside is booked as `failed` and flies on.
+        `options` are those of `pre_turn_dispatch`. An exception inside is booked as `failed` and flies on.
         """
-        turn = Turn(self.pre_turn_dispatch(history, tools=tools))
+        turn = Turn(self.pre_turn_dispatch(history, **options))
         try:
             yield turn
         except BaseException:
@@ -206,17 +250,33 @@ class Harness:
     # -- steering
 
     def pin(self, step_id: int) -> None:
-        """Keep a step in view: it does not fold from now on."""
-        self.pins.add(step_id)
+        """Keep a step in view: it does not fold from now on. Raises StoreWriteError."""
+        self._pinned(self._branches.current.view.pins | {step_id})
 
     def unpin(self, step_id: int) -> None:
-        """Let a step fold again."""
-        self.pins.discard(step_id)
+        """Let a step fold again. Raises StoreWriteError."""
+        self._pinned(self._branches.current.view.pins - {step_id})
+
+    def _pinned(self, pins: frozenset[int]) -> None:
+        with self._lock:
+            branch = self._branches.current
+            branch.view = replace(branch.view, pins=pins)
+            branch.view.save(branch.store)
+
+    @property
+    def mmu(self) -> MMU:
+        """The memory of the current branch."""
+        return self._branches.current.mmu
+
+    @property
+    def view(self) -> View:
+        """What is out of the current branch's prompt."""
+        return self._branches.current.view
 
     @property
     def folded(self) -> frozenset[int]:
         """The steps that are out of the prompt."""
-        return self._view.folded
+        return self._branches.current.view.folded
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:
@@ -226,9 +286,9 @@ class Harness:
     def close(self) -> None:
         """Book what was never answered, and finish filing."""
         with self._lock:
-            for dispatch in list(self._open.values()):
-                self.post_turn_response(dispatch, None, outcome="unanswered")
-            self.store.close()
+            for opened in list(self._open.values()):
+                self.post_turn_response(opened.dispatch, None, outcome="unanswered")
+            self._branches.close()
 
     def __enter__(self) -> Self:
         return self

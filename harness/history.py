@@ -6,15 +6,16 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import orjson
 
+from harness.align import Shown
 from harness.errors import HistoryError
-from mmu.step import Part, Text
+from mmu.step import Call, Part, well_formed
 
 _PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _LONE = re.compile("[\ud800-\udfff]")
@@ -27,21 +28,10 @@ def compact(value: Any) -> bytes:
     Raises TypeError or ValueError for what JSON cannot say.
     """
     try:
-        raw = orjson.dumps(value, option=_PLAIN)
+        return orjson.dumps(value, option=_PLAIN)
     except (TypeError, orjson.JSONEncodeError):  # lone surrogates, integers beyond 64 bits
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
-    if b"null" in raw and _has_nan(value):  # the encoder above writes null for it
-        raise ValueError("a number in it is infinite or none")
-    return raw
-
-
-def _has_nan(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_has_nan, value.values()))
-    if isinstance(value, list | tuple):
-        return any(map(_has_nan, value))
-    return isinstance(value, float) and not math.isfinite(value)
 
 
 def parse(raw: bytes) -> Any:
@@ -52,28 +42,43 @@ def parse(raw: bytes) -> Any:
         return json.loads(raw)
 
 
+def _has_nan(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_nan, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_nan, value))
+    return isinstance(value, float) and not math.isfinite(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message as received: its compact JSON, its parts, its calls (ids) or the call it answers, and its tokens.
+    """One message as received: its compact JSON, its parts, its calls (ids), the calls it answers, and its tokens.
 
-    `key` recognises a client's copy; `kind` is `system`, `user`, `assistant`, `tool`, or `ours` for a message
-    that we had put in; `stripped` counts envelopes of ours that came back in it; `wide` says that it may hold integers
-    beyond 64 bits, which the fast JSON reader would make floats.
+    `kind` is `system`, `user`, `assistant`, `tool`, or `ours` for a message that we had put in. `key` recognises a client's
+    copy. `prompt` are the user's own words in it, harness tags cut. `joins`: it continues the assistant message before it
+    (dialects that send one answer as several items). `boundary`: the service ignores what stands before it. `stripped`
+    counts envelopes of ours that came back in it. `wire`: the bytes to send where those received would be refused.
+    `wide`: it may hold integers beyond 64 bits, which the fast JSON reader would make floats.
     """
 
     raw: bytes
     kind: str
     parts: tuple[Part, ...]
     calls: tuple[str, ...]
-    answers: str | None
+    answers: tuple[str, ...]
     key: bytes
     tokens: int
+    prompt: str = ""
+    joins: bool = False
+    boundary: bool = False
     stripped: int = 0
+    wire: bytes = field(default=b"", repr=False)
     wide: bool = False
 
     def fresh(self) -> dict[str, Any]:
-        """The message as plain values that nobody else holds."""
-        body: dict[str, Any] = json.loads(self.raw) if self.wide else parse(self.raw)
+        """The message as it is sent, as plain values that nobody else holds."""
+        raw = self.wire or self.raw
+        body: dict[str, Any] = json.loads(raw) if self.wide else parse(raw)
         return body
 
 
@@ -96,6 +101,11 @@ class HistoryStep:
         """What a client's copy is recognised by: role, text, calls and results, whatever else changed."""
         return hashlib.sha256(b"".join(message.key for message in self.messages)).hexdigest()[:32]
 
+    @cached_property
+    def shown(self) -> Shown:
+        """What alignment asks of it."""
+        return Shown(self.match_key, len(self.messages))
+
     @property
     def parts(self) -> tuple[Part, ...]:
         """The parts of all its messages."""
@@ -111,6 +121,10 @@ class HistoryStep:
         """What its messages cost in a prompt."""
         return sum(message.tokens for message in self.messages)
 
+    def call_names(self) -> dict[str, str]:
+        """The tool's name of each call id."""
+        return {part.call_id: part.name for part in self.parts if isinstance(part, Call)}
+
 
 @dataclass(frozen=True)
 class History:
@@ -124,16 +138,34 @@ class History:
         """What all messages cost in a prompt."""
         return sum(message.tokens for message in self.messages)
 
-    @property
-    def opening(self) -> int | None:
-        """The position, among the steps, of the newest user message: it opened the turn. None without one."""
-        return next((i for i in range(len(self.steps) - 1, -1, -1) if self.steps[i].kind == "user"), None)
+    @cached_property
+    def opening(self) -> tuple[int, int] | None:
+        """What opened the turn: the newest message with words of the user's own, as (step, message position).
+
+        A message that only carries results or a harness's reminders opens no turn. Without any, the newest user message.
+        """
+        for words in (True, False):
+            for at in range(len(self.steps) - 1, -1, -1):
+                step = self.steps[at]
+                for position, message in zip(reversed(step.positions), reversed(step.messages), strict=True):
+                    if message.prompt if words else message.kind == "user":
+                        return at, position
+        return None
+
+    @cached_property
+    def boundary(self) -> int:
+        """The position of the newest message before which the service ignores everything; 0 without one."""
+        return next((p for p in range(len(self.messages) - 1, 0, -1) if self.messages[p].boundary), 0)
 
 
 class Dialect(Protocol):
     """Translates one provider's messages. No rule about folding lives in it."""
 
     name: str
+    one_answer_message: bool
+    """Whether all results of an assistant message must stand in one message."""
+    unique_calls: bool
+    """Whether a call id may stand in a request only once."""
 
     def read_message(self, body: Mapping[str, Any], raw: bytes) -> Message:
         """A message from its plain values. Raises HistoryError with `where` empty."""
@@ -141,11 +173,35 @@ class Dialect(Protocol):
     def tokens(self, body: Mapping[str, Any]) -> int:
         """What a message costs in a prompt."""
 
-    def user_message(self, text: str) -> dict[str, Any]:
-        """A user message of ours."""
-
     def with_block(self, body: dict[str, Any], block: str) -> dict[str, Any]:
-        """A user message with the block before its own text."""
+        """A user message with the block before its own text (and behind results, which come first)."""
+
+    def with_tail(self, bodies: list[dict[str, Any]], block: str) -> list[dict[str, Any]]:
+        """The messages at the end of an exchange with the block behind them."""
+
+    def with_hot_lines(self, bodies: list[dict[str, Any]], at: int, text: str) -> None:
+        """Put the hot lines into a request at a place, joined with the message there if roles must alternate."""
+
+    def with_results(self, body: dict[str, Any], line: Callable[[str], str]) -> dict[str, Any]:
+        """A message with the text of each result replaced by a line (given its call id); all else untouched."""
+
+    def without_answers(self, body: dict[str, Any], gone: Collection[int]) -> dict[str, Any] | None:
+        """A message without some of its answers (by place among them), None if nothing is left."""
+
+    def answer(self, call_id: str, text: str) -> dict[str, Any]:
+        """A message of ours that answers a call."""
+
+    def joined_answers(self, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Answer messages as the provider wants them: one by one, or in one message."""
+
+    def renamed(self, body: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        """A message with its call ids (made or answered, in order) replaced."""
+
+    def filled(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A message without empty texts that its provider refuses; a filler stands where nothing else is left."""
+
+    def with_mark(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """A message with a cache mark at its end, None if it cannot carry one."""
 
 
 class Reader:
@@ -174,24 +230,46 @@ class Reader:
             reason = f"a message is an object with a role, this is {type(item).__name__}"
             raise HistoryError(f"message {number}", reason)
         try:
-            raw = compact(body)
+            return self.message(body)
+        except HistoryError as error:
+            raise HistoryError(f"message {number}", str(error).removeprefix(": ")) from None
         except (TypeError, ValueError, RecursionError) as error:
             raise HistoryError(f"message {number}", f"JSON cannot hold it ({error})") from error
+
+    def _sendable(self, message: Message) -> Message:
+        """The message with its wire form, where its own would be refused: empty texts, half characters."""
+        body = message.fresh()
+        sendable = self.dialect.filled(_well_formed(body) if b"\\ud" in message.raw else body)
+        if sendable == body:
+            return message
+        return replace(message, wire=compact(sendable), tokens=self.dialect.tokens(sendable))
+
+    def message(self, body: Mapping[str, Any]) -> Message:
+        """One message. Raises HistoryError with `where` empty; TypeError or ValueError for what JSON cannot hold."""
+        raw = compact(body)
         known = self._seen.get(raw)
         if known is not None:
             return known
-        try:
-            message = self.dialect.read_message(body, raw)
-        except HistoryError as error:
-            raise HistoryError(f"message {number}", str(error).removeprefix(": ")) from None
+        if b"null" in raw and _has_nan(body):  # the encoder writes null for it
+            raise ValueError("a number in it is infinite or none")
+        message = self.dialect.read_message(body, raw)
         if _LONG_NUMBER.search(message.raw):
             message = replace(message, wide=True)
+        message = self._sendable(message)
         self._size += len(raw)
         if self._size > self._limit:  # a bound, not a policy: what was forgotten is parsed again
             self._seen.clear()
             self._size = len(raw)
         self._seen[raw] = message
         return message
+
+
+def _well_formed(value: Any) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        return {key: _well_formed(item) for key, item in value.items()}
+    return [_well_formed(item) for item in value] if isinstance(value, list) else value
 
 
 def plain(item: Any) -> Mapping[str, Any] | None:
@@ -221,29 +299,47 @@ def _settled(last: History, messages: Sequence[Message]) -> tuple[HistoryStep, .
     return last.steps[: max(0, count - 1)]
 
 
+class _Draft:
+    """A step while its messages are being found."""
+
+    def __init__(self, kind: str, position: int, calls: Sequence[str] = ()) -> None:
+        self.kind, self.positions, self.open_calls = kind, [position], list(calls)
+        self.answered: set[str] = set()
+
+
 def group(messages: Sequence[Message], start: int = 0) -> Iterator[HistoryStep]:
-    """The steps of some messages, in order. A result belongs to the nearest call of its id that is still open (B1).
+    """The steps of some messages, in order. A result belongs to the nearest call of its id that is still open (B1), else
+    to the newest exchange that it has already answered (an interim answer and a final one).
 
     `start` is the position of the first message.
     """
-    drafts: list[tuple[str, list[int], list[str]]] = []
+    drafts: list[_Draft] = []
     for position, message in enumerate(messages, start):
+        newest = drafts[-1] if drafts else None
         if message.kind == "user":
-            drafts.append(("user", [position], []))
+            drafts.append(_Draft("user", position))
         elif message.kind == "assistant":
-            drafts.append(("exchange", [position], list(message.calls)))
-        elif message.kind == "tool":
-            owner = next((d for d in reversed(drafts) if message.answers in d[2]), None)
-            if owner is None:
-                drafts.append(("orphan", [position], []))
+            if message.joins and newest and newest.kind == "exchange" and not newest.answered:
+                newest.positions.append(position)
+                newest.open_calls += message.calls
             else:
-                owner[1].append(position)
-                owner[2].remove(str(message.answers))
-    for kind, positions, open_calls in drafts:
-        mine = tuple([messages[position - start] for position in positions])
-        yield HistoryStep(kind, tuple(positions), mine, tuple(open_calls))
+                drafts.append(_Draft("exchange", position, message.calls))
+        elif message.kind == "tool":
+            _place_answers(drafts, position, message)
+    for draft in drafts:
+        mine = tuple([messages[position - start] for position in draft.positions])
+        yield HistoryStep(draft.kind, tuple(draft.positions), mine, tuple(draft.open_calls))
 
 
-def prompt_of(step: HistoryStep) -> str:
-    """The words of a user's message, for the scan."""
-    return "\n".join(part.text for part in step.parts if isinstance(part, Text))
+def _place_answers(drafts: list[_Draft], position: int, message: Message) -> None:
+    owner = next((d for d in reversed(drafts) if any(a in d.open_calls for a in message.answers)), None)
+    if owner is None:
+        owner = next((d for d in reversed(drafts[-2:]) if any(a in d.answered for a in message.answers)), None)
+    if owner is None:
+        drafts.append(_Draft("orphan", position))
+        return
+    owner.positions.append(position)
+    for answer in message.answers:
+        if answer in owner.open_calls:
+            owner.open_calls.remove(answer)
+        owner.answered.add(answer)

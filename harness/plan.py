@@ -1,25 +1,20 @@
-"""Planning a dispatch: from a history and what the prompt held to what it holds next. Writes nothing but archived steps."""
+"""Planning a dispatch: from a reading and what the prompt held to what it holds next. Writes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any
+from itertools import pairwise
 
-from harness.align import Alignment, Known, Shown, align
 from harness.dispatch import Request, assemble
-from harness.history import History, HistoryStep, Reader, compact, prompt_of
+from harness.folds import Left, fold, marks
+from harness.history import Dialect, HistoryStep
+from harness.reading import Reading
 from harness.receipt import Dropped, Hydrated, Receipt
-from harness.view import OpenTurn, View
+from harness.view import OpenTurn, PlacedBlock, View
 from mmu.block import Piece, label
-from mmu.folding import Foldable, choose, hot_line, line_length
-from mmu.rendering import headline
-from mmu.step import Step
+from mmu.step import Call, Text
 from mmu.unit import MMU
-from store import StoreError
-
-PRIMING = 3  # tokens that every chat request carries beside its messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,187 +27,129 @@ class Plan:
     receipt: Receipt
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A history with the ids of its steps, and which of them it archived; `beside` is what is sent outside of steps, in
-    tokens, `extra` what of it is no message. `faults` says why something was not archived."""
-
-    history: History
-    alignment: Alignment
-    archived: tuple[int, ...]
-    beside: int
-    extra: int
-    faults: tuple[str, ...] = ()
-
-    @property
-    def opening(self) -> tuple[int, HistoryStep] | None:
-        """Id and step of the user message that opened the turn."""
-        at = self.history.opening
-        return None if at is None else (self.alignment.ids[at], self.history.steps[at])
-
-    def tokens(self, ids: Collection[int]) -> int:
-        """What the steps of these ids cost."""
-        return sum(step.tokens for step_id, step in self.pairs() if step_id in ids)
-
-    def pairs(self) -> zip[tuple[int, HistoryStep]]:
-        """Every step with its id."""
-        return zip(self.alignment.ids, self.history.steps, strict=True)
-
-
 class Planner:
-    """Plans the dispatches of one session. Its only state is derived: the known steps as the store's index lists them."""
+    """Plans the dispatches of one branch. Holds no state. `seal` is the session whose envelopes the reader knows."""
 
-    def __init__(self, mmu: MMU, reader: Reader) -> None:
-        self._mmu, self._reader = mmu, reader
-        self._store, self._policy, self._meter = mmu.store, mmu.policy, mmu.meter
-        self._known: list[Known] = []
-        self._taken = 0
+    def __init__(self, mmu: MMU, seal: str) -> None:
+        self._mmu, self._seal = mmu, seal
 
     def plan(
         self,
         reading: Reading,
         view: View,
         last: OpenTurn,
+        dialect: Dialect,
         *,
-        pins: Collection[int],
+        now: float,
         may_fold: bool = True,
+        emergency: bool = False,
     ) -> Plan:
-        """The next dispatch of a history. Raises PairingError; store faults are booked in the receipt."""
-        faults = [*reading.faults]
-        opening = reading.opening
-        begins = opening is None or last.opening != opening[0]
-        folded: tuple[int, ...] = ()
-        turn, dropped = last, tuple[Dropped, ...]()
-        if begins:
-            if may_fold:
-                view, folded = self._fold(reading, view, last, pins, faults)
-            turn = last.begin(opening[0] if opening else None, self._policy.max_rehydration_tokens_per_turn)
-            if opening:
-                turn, dropped = self._scan(prompt_of(opening[1]), reading, view, turn, faults)
-        request = self._request(reading, view, turn.block)
+        """The next dispatch. Raises PairingError; store faults are booked in the receipt."""
+        policy = self._mmu.policy
+        view = view.showing(reading.ids)
+        begins = reading.opening is None or last.opening != reading.opening
+        cold = last.at > 0 and now - last.at > policy.cache_ttl_seconds
+        left = Left(view)
+        if may_fold:
+            when = marks(policy, cold=cold, emergency=emergency)
+            store, meter = self._mmu.store, self._mmu.meter
+            left = fold(reading, view, store, policy, meter, hot=last.hot, begins=begins, at=when)
+        turn = last.begin(reading.opening, policy.max_rehydration_tokens_per_turn) if begins else last
+        turn, dropped, faults = self._scan(reading, left.view, turn, begins=begins)
+        request = self._request(reading, left.view, turn, dialect)
+        known = self._mmu.store.entries
         turn = replace(
             turn,
             dispatches=turn.dispatches + 1,
             baseline=request.baseline,
             hot=request.hot,
-            beside=reading.beside,
-            open_tokens=sum(step.tokens for step_id, step in reading.pairs() if step_id not in self._store.entries),
+            beside=reading.outside,
+            open_tokens=reading.tokens([step_id for step_id in reading.ids if step_id not in known]),
             missing=frozenset(reading.alignment.missing),
+            order=reading.ids if any(a > b for a, b in pairwise(reading.ids)) else (),
+            at=now,
         )
-        new = self._arrived(reading, last, view)
-        folded_tokens = reading.tokens(folded)
+        new = self._arrived(reading, last, left.view)
         hot_change = request.hot - last.hot
         receipt = Receipt(
             turn.number,
             turn.dispatches,
             "active",
-            full=reading.history.tokens + reading.extra,
+            full=reading.history.tokens + reading.beside.tokens,
             baseline=request.baseline,
             sent=request.sent,
             new=new,
-            folded_tokens=folded_tokens,
+            folded_tokens=left.freed,
             hot=request.hot,
             hot_change=hot_change,
-            client_change=request.baseline - (last.baseline + new - folded_tokens + hot_change),
+            client_change=request.baseline - (last.baseline + new - left.freed + hot_change),
             archived=reading.archived,
-            folded=folded,
+            folded=left.whole,
+            cut=left.cut,
             hydrated=turn.hydrated,
             dropped=dropped,
             evicted=tuple(h.step_id for h in last.hydrated) if begins else (),
             stripped=sum(message.stripped for message in reading.history.messages),
-            faults=tuple(faults),
+            faults=(*reading.faults, *left.faults, *faults, *request.notes),
         )
-        return Plan(request, view, turn, receipt)
-
-    def read(self, history: Sequence[Any], tools: Any = None) -> Reading:
-        """Read, align, and archive what is new and complete. If archiving fails the steps stay in the prompt.
-
-        Raises HistoryError.
-        """
-        read = self._reader.read(history)
-        self._mmu.refresh()
-        known, least = self._branch()
-        alignment = align(known, [Shown(step.match_key, len(step.messages)) for step in read.steps], least)
-        new = [(alignment.ids[at], read.steps[at]) for at in alignment.new if read.steps[at].complete]
-        faults: tuple[str, ...] = ()
-        try:
-            self._mmu.archive([_archivable(step_id, step) for step_id, step in new])
-        except StoreError as error:
-            faults, new = (f"not archived: {error}",), []
-        extra = PRIMING + (self._meter.count(compact(tools).decode()) if tools else 0)
-        beside = extra + sum(message.tokens for message in read.messages if message.kind == "system")
-        return Reading(read, alignment, tuple(step_id for step_id, _ in new), beside, extra, faults)
-
-    def _branch(self) -> tuple[list[Known], int]:
-        """The known steps in order, and the least id that a new one may take."""
-        entries = self._store.entries
-        if len(entries) < self._taken:  # a repair took some out
-            self._known, self._taken = [], 0
-        if fresh := [*islice(entries.values(), self._taken, None)]:
-            self._taken = len(entries)
-            self._known += [Known(entry.step_id, entry.match_key, entry.messages) for entry in fresh if entry.match_key]
-            self._known.sort(key=lambda known: known.step_id)
-        # Texts folded by hand have ids of their own; a history's steps then come after them.
-        return self._known, max(entries, default=-1) + 1 if len(self._known) < len(entries) else 0
-
-    def _fold(
-        self, reading: Reading, view: View, last: OpenTurn, pins: Collection[int], faults: list[str]
-    ) -> tuple[View, tuple[int, ...]]:
-        """Above the high mark, take the oldest steps out of the view until it is at the low one."""
-        users = [step_id for step_id, step in reading.pairs() if step.kind == "user"]
-        # What follows the newest prompt is the running turn: a call taken up again must not lose its own work.
-        running = reading.alignment.ids[reading.history.opening :] if users else ()
-        stay = {*pins, *users[:1], *running}
-        sized = [
-            Foldable(step_id, step.tokens, step_id in self._store.entries and step_id not in stay)
-            for step_id, step in reading.pairs()
-            if step_id not in view.folded
-        ]
-        total = last.hot + reading.beside + sum(step.tokens for step in sized)
-        chosen = choose(sized, total, high=self._policy.high_water_tokens, low=self._policy.low_water_tokens)
-        steps = dict(reading.pairs())
-        lines: dict[int, str] = {}
-        for step_id in chosen:
-            try:
-                self._store.get(step_id)  # read back and verified, and only then out of the prompt
-            except StoreError as error:
-                faults.append(f"not folded: {error}")
-                continue
-            step = steps[step_id]
-            length = line_length(len(step.payload), self._policy.hot_line_characters) - len(hot_line(step_id, ""))
-            lines[step_id] = hot_line(step_id, headline(step.parts, step.tokens, length))
-        if not lines:
-            return view, ()
-        hot = view.hot.fold(list(lines.items()), self._policy.hot_line_tokens, self._meter.count)
-        return View(view.folded | set(lines), hot), tuple(lines)
+        return Plan(request, left.view, turn, receipt)
 
     def _scan(
-        self, prompt: str, reading: Reading, view: View, turn: OpenTurn, faults: list[str]
-    ) -> tuple[OpenTurn, tuple[Dropped, ...]]:
-        """Bring back what the prompt needs of steps that are not in view."""
-        in_view = {step_id for step_id in reading.alignment.ids if step_id not in view.folded}
-        scan = self._mmu.scan(prompt, in_view=in_view, asking=turn.opening, budget=turn.left)
-        faults.extend(f"not hydrated: {fault}" for fault in scan.faults)
+        self, reading: Reading, view: View, turn: OpenTurn, *, begins: bool
+    ) -> tuple[OpenTurn, tuple[Dropped, ...], tuple[str, ...]]:
+        """Bring back what the prompt needs, or, inside a turn, what the newest exchanges mention."""
+        steps, anchor = reading.steps, reading.opening
+        if anchor is None:
+            return turn, (), ()
+        if begins:
+            found = reading.history.opening
+            assert found is not None  # there is an anchor
+            asking, words = [anchor], reading.history.messages[found[1]].prompt
+        else:
+            asking = [s for s in reading.running[1:] if s > turn.scanned and steps[s].complete]
+            words = "\n".join(_mentioned(steps[s]) for s in asking)
+            anchor = reading.ids[-1]
+        if not asking or anchor not in asking or turn.left <= 0:
+            return replace(turn, scanned=max(asking, default=turn.scanned)), (), ()
+        before = reading.history.boundary  # what stands before it, the service does not show
+        visible = {s for s in reading.ids if steps[s].positions[-1] >= before}
+        in_view = (visible - view.folded - view.cut) | {h.step_id for h in turn.hydrated} | view.withdrawn | set(asking)
+        scan = self._mmu.scan(words, in_view=in_view, asking=asking, budget=turn.left, seal=self._seal)
+        hydrated = tuple(map(_hydrated, scan.pieces))
+        blocks = (PlacedBlock(anchor, scan.block, tail=not begins),) if scan.block else ()
+        turn = replace(
+            turn,
+            blocks=(*turn.blocks, *blocks),
+            hydrated=(*turn.hydrated, *hydrated),
+            left=scan.left,
+            scanned=max(asking),
+        )
         dropped = tuple(Dropped(pick.step_id, pick.cost, tuple(sorted(pick.terms))) for pick in scan.dropped)
-        return replace(turn, block=scan.block, hydrated=tuple(map(_hydrated, scan.pieces)), left=scan.left), dropped
+        return turn, dropped, tuple(f"not hydrated: {fault}" for fault in scan.faults)
 
-    def _request(self, reading: Reading, view: View, block: str) -> Request:
-        folded = {at for at, step_id in enumerate(reading.alignment.ids) if step_id in view.folded}
-        hot = view.hot.text(self._store.session)
+    def _request(self, reading: Reading, view: View, turn: OpenTurn, dialect: Dialect) -> Request:
+        found = reading.history.opening
         return assemble(
-            reading.history, self._reader.dialect, folded=folded, hot_text=hot, block=block, extra=reading.extra
+            reading.forms.outgoing(view.folded, view.cut),
+            dialect,
+            hot_text=view.hot.text(self._seal),
+            blocks=turn.blocks,
+            opening=found[1] if found else None,
+            beside=reading.beside,
         )
 
     def _arrived(self, reading: Reading, last: OpenTurn, view: View) -> int:
         """Tokens that the history shows now and did not show at the last dispatch."""
-        ids = reading.alignment.ids
-        back = {step_id for step_id in ids if step_id in last.missing and step_id not in view.folded}
-        fresh = {ids[at] for at in reading.alignment.new}
-        return reading.tokens(fresh | back) - last.open_tokens + reading.beside - last.beside
+        back = {step_id for step_id in reading.ids if step_id in last.missing and step_id not in view.folded}
+        fresh: Collection[int] = {reading.ids[at] for at in reading.alignment.new}
+        return reading.tokens({*fresh, *back}) - last.open_tokens + reading.outside - last.beside
 
 
-def _archivable(step_id: int, step: HistoryStep) -> Step:
-    return Step(step_id, step.parts, step.payload, step.match_key, len(step.messages))
+def _mentioned(step: HistoryStep) -> str:
+    """What an assistant said and asked of its tools: its words, and the values of its calls' arguments. Tool names and
+    argument names are in every call and mean nothing; results are not scanned, they would recall themselves."""
+    words = [part.text for part in step.parts if isinstance(part, Text) and part.role == "assistant"]
+    return "\n".join([*words, *(value for part in step.parts if isinstance(part, Call) for value in part.values())])
 
 
 def _hydrated(piece: Piece) -> Hydrated:

@@ -70,11 +70,13 @@ class Receipt:
     client_change: int = 0
     archived: tuple[int, ...] = ()
     folded: tuple[int, ...] = ()
+    cut: tuple[int, ...] = ()
     hydrated: tuple[Hydrated, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     evicted: tuple[int, ...] = ()
     stripped: int = 0
     sibling: bool = False
+    branch: str = ""
     faults: tuple[str, ...] = ()
     usage: Usage | None = None
     at: str = ""
@@ -96,7 +98,7 @@ class Receipt:
         """The inverse of `document`; fields of newer versions are passed over. Raises KeyError or TypeError."""
         known = {f.name for f in fields(cls)}
         values = {name: value for name, value in document.items() if name in known}
-        for name in ("archived", "folded", "evicted", "faults"):
+        for name in ("archived", "folded", "cut", "evicted", "faults"):
             values[name] = tuple(values.get(name, ()))
         values["hydrated"] = tuple(
             Hydrated(**{**row, "terms": tuple(row["terms"])}) for row in values.get("hydrated", ())

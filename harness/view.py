@@ -6,6 +6,7 @@ folds, `open_turn.json` with each dispatch.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -17,53 +18,81 @@ from store import ColdStore, StoreFormatError
 
 VIEW_FILE, TURN_FILE = "view.json", "open_turn.json"
 _VERSION = 1
+_SETS = ("folded", "cut", "withdrawn", "pins")
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What left the prompt: folded step ids, and what stands for them."""
+    """What left the prompt: steps that are folded whole, and what stands for them; exchanges whose results are `cut`; steps
+    that the client took back (`withdrawn`: never recalled); steps that stay in any case (`pins`)."""
 
     folded: frozenset[int] = frozenset()
     hot: HotLines = field(default_factory=HotLines)
+    cut: frozenset[int] = frozenset()
+    withdrawn: frozenset[int] = frozenset()
+    pins: frozenset[int] = frozenset()
+
+    def showing(self, ids: Collection[int]) -> Self:
+        """The view with a history that shows these steps: what is shown was not taken back."""
+        again = self.withdrawn & set(ids)
+        return replace(self, withdrawn=self.withdrawn - again) if again else self
+
+    def below(self, step_id: int) -> Self:
+        """The view of a branch that leaves before a step."""
+        sets = {name: frozenset(s for s in getattr(self, name) if s < step_id) for name in _SETS}
+        return replace(self, hot=self.hot.below(step_id, sets["folded"]), **sets)
 
     @classmethod
     def load(cls, store: ColdStore) -> Self:
         """The view as it was saved. Raises StoreFormatError for a damaged or newer file."""
-        document = _load(store, VIEW_FILE)
+        document = load_state(store, VIEW_FILE)
         if document is None:
             return cls()
         try:
             lines = tuple((step_id, line) for step_id, line in document["hot"].pop("lines"))
-            return cls(frozenset(document["folded"]), HotLines(lines, **document["hot"]))
+            return cls(hot=HotLines(lines, **document["hot"]), **{name: frozenset(document[name]) for name in _SETS})
         except (KeyError, TypeError, ValueError) as error:
             raise StoreFormatError(_path(store, VIEW_FILE), f"unreadable ({error!r})") from error
 
     def save(self, store: ColdStore) -> None:
         """Keep it. Raises StoreWriteError."""
-        _save(store, VIEW_FILE, self)
+        save_state(store, VIEW_FILE, self)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedBlock:
+    """What was brought back, and where it stands: in the message that opened the turn, or behind an exchange (`tail`)."""
+
+    step_id: int
+    text: str
+    tail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTurn:
     """The turn that is being answered, and what was brought back for it.
 
-    `opening` is the step id of its user message; `block` the text placed there; `left` what remains of its budget;
-    `dispatches` how many there were in this turn. Of the last one: `baseline` is S, `hot` what its hot lines cost, `beside`
-    what was sent outside of steps, `open_tokens` its steps that were not complete, `missing` the known steps that its
-    history did not show.
+    `opening` is the step id of its user message; `left` what remains of its budget; `scanned` the newest step whose words
+    were scanned; `dispatches` how many there were in this turn. Of the last one: `baseline` is S, `hot` what its hot lines
+    cost, `beside` what was sent outside of steps, `open_tokens` its steps that were not archived, `missing` the known
+    steps that its history did not show, `order` its steps where they did not stand in the order of their ids, `at` when
+    it was (seconds since 1970).
     """
 
     number: int = 0
     dispatches: int = 0
     opening: int | None = None
-    block: str = ""
+    blocks: tuple[PlacedBlock, ...] = ()
     hydrated: tuple[Hydrated, ...] = ()
     left: int = 0
+    scanned: int = -1
     baseline: int = 0
     hot: int = 0
     beside: int = 0
     open_tokens: int = 0
     missing: frozenset[int] = field(default_factory=frozenset)
+    order: tuple[int, ...] = ()
+    at: float = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -72,27 +101,30 @@ class OpenTurn:
 
     def begin(self, opening: int | None, budget: int) -> Self:
         """The next turn, opened by a user message, with nothing brought back yet."""
-        return replace(self.evicted(), number=self.number + 1, dispatches=0, opening=opening, left=budget)
+        return replace(self.evicted(), number=self.number + 1, dispatches=0, opening=opening, left=budget, scanned=-1)
 
     def evicted(self) -> Self:
         """The turn is over: nothing of it stays in the prompt."""
-        return replace(self, opening=None, block="", hydrated=(), left=0)
+        return replace(self, opening=None, blocks=(), hydrated=(), left=0)
 
     @classmethod
     def load(cls, store: ColdStore) -> Self:
         """The turn as it was saved; a file that a power cut left empty counts as none. Raises as `View.load`."""
-        document = _load(store, TURN_FILE) if store.read_document(TURN_FILE) else None
+        document = load_state(store, TURN_FILE) if store.read_document(TURN_FILE) else None
         if document is None:
             return cls()
         try:
-            hydrated = tuple(Hydrated(**{**h, "terms": tuple(h["terms"])}) for h in document.pop("hydrated"))
-            return cls(**{**document, "hydrated": hydrated, "missing": frozenset(document["missing"])})
+            hydrated = tuple(Hydrated(**{**h, "terms": tuple(h["terms"])}) for h in document["hydrated"])
+            blocks = tuple(PlacedBlock(**block) for block in document["blocks"])
+            missing, order = frozenset(document["missing"]), tuple(document["order"])
+            plain = {**document, "hydrated": hydrated, "blocks": blocks, "missing": missing, "order": order}
+            return cls(**plain)
         except (KeyError, TypeError) as error:
             raise StoreFormatError(_path(store, TURN_FILE), f"unreadable ({error!r})") from error
 
     def save(self, store: ColdStore) -> None:
         """Keep it. Raises StoreWriteError. Not flushed: a turn lost with the power is planned anew, to the same bytes."""
-        _save(store, TURN_FILE, self, flush=False)
+        save_state(store, TURN_FILE, self, flush=False)
 
 
 def _path(store: ColdStore, name: str) -> Any:
@@ -100,7 +132,7 @@ def _path(store: ColdStore, name: str) -> Any:
     return folder / name if folder is not None else name
 
 
-def _load(store: ColdStore, name: str) -> dict[str, Any] | None:
+def load_state(store: ColdStore, name: str) -> dict[str, Any] | None:
     raw = store.read_document(name)
     if raw is None:
         return None
@@ -116,5 +148,6 @@ def _load(store: ColdStore, name: str) -> dict[str, Any] | None:
     return state
 
 
-def _save(store: ColdStore, name: str, state: View | OpenTurn, *, flush: bool = True) -> None:
+def save_state(store: ColdStore, name: str, state: Any, *, flush: bool = True) -> None:
+    """Keep a state as a versioned document. Raises StoreWriteError."""
     store.write_document(name, orjson.dumps({"version": _VERSION, "state": state}, default=sorted), flush=flush)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from mmu.envelope import seal
@@ -68,6 +68,12 @@ class HotLines:
             return HotLines(tuple(every), self.merged, self.first, self.last)
         bounds = [*gone, self.first, self.last] if self.merged else gone
         return HotLines(tuple(every[keep:]), self.merged + len(gone), min(bounds), max(bounds))
+
+    def below(self, step_id: int, folded: Collection[int]) -> HotLines:
+        """The hot lines of a branch that leaves before a step; `folded` are its folded steps."""
+        lines = tuple((s, line) for s, line in self.lines if s < step_id)
+        older = set(folded) - {s for s, _ in lines}
+        return HotLines(lines, len(older), min(older, default=0), max(older, default=0))
 
     def text(self, session: str) -> str:
         """The sealed text; empty if nothing is folded."""

@@ -36,6 +36,12 @@ class HydrationPolicy(BaseModel):
     low_water_tokens: Tokens = 12_000
     """Folding goes on until the prompt is at or below this. A ratio near 4 was the cheapest in simulation."""
 
+    keep_tokens: Tokens = 8_000
+    """Inside a long turn, the newest exchanges up to this size keep their results (at least two)."""
+
+    cache_ttl_seconds: Annotated[int, Field(ge=0, le=10**6, strict=True)] = 300
+    """How long a provider keeps a cached prefix. After a longer pause it is cold, and folding costs nothing."""
+
     hot_line_tokens: Tokens = 2_000
     """Budget of all hot lines together; over it, the oldest are merged into one line."""
 

@@ -106,7 +106,7 @@ def headline(parts: Sequence[Part], size: int, limit: int) -> str:
     tail = f" ({size:,} tokens)"
     if calls:
         head = "; ".join(_call_line(call) for call in calls)
-        status = _exit_status([part for part in parts if isinstance(part, Result)])
+        status = exit_status([part for part in parts if isinstance(part, Result)])
         tail = f"{status}{tail}"
     else:
         texts = [part for part in parts if isinstance(part, Text) and part.text.strip()]
@@ -127,7 +127,7 @@ def _call_line(call: Call) -> str:
     return f"{call.name} {rendered[2:]}" if rendered.startswith("$ ") else rendered.removeprefix("> ")
 
 
-def _exit_status(results: Sequence[Result]) -> str:
+def exit_status(results: Sequence[Result]) -> str:
     codes = [found[-1] for result in results if (found := _EXIT.findall(result.text[-400:]))]
     if codes:
         return f", exit {codes[-1]}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+import orjson
 
 WELL_FORMED = dict.fromkeys(range(55296, 57344), "�")
 
@@ -42,6 +45,17 @@ class Call:
     name: str
     arguments: str
     call_id: str = ""
+
+    def values(self) -> Iterator[str]:
+        """The texts among its arguments; the arguments as they are if they are no JSON object."""
+        try:
+            found = orjson.loads(self.arguments)
+        except orjson.JSONDecodeError:
+            found = None
+        if not isinstance(found, dict):
+            yield self.arguments
+            return
+        yield from (value for value in found.values() if isinstance(value, str))
 
 
 @dataclass(frozen=True, slots=True)

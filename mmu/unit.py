@@ -134,22 +134,29 @@ class MMU:
     # -- scan, hydrate, recall
 
     def scan(
-        self, prompt: str, *, in_view: Collection[int] = (), asking: int | None = None, budget: int | None = None
+        self,
+        prompt: str,
+        *,
+        in_view: Collection[int] = (),
+        asking: Collection[int] = (),
+        budget: int | None = None,
+        seal: str = "",
     ) -> Scan:
         """Choose archived steps that are not in view for a prompt, verify and bound them, and compose their block.
 
-        `asking` is the prompt's own step: it holds no state; `budget` what remains of the turn's tokens
-        (default: the policy's). A step that does not verify stays out and is listed in `faults`.
+        `asking` are the prompt's own steps: they hold no state; `budget` what remains of the turn's tokens (default: the
+        policy's); `seal` the session whose envelope encloses the block (default: the store's). A step that does not verify
+        stays out and is listed in `faults`.
         """
         selection = self.select(prompt, in_view=in_view, budget=budget)
         pieces: list[Piece] = []
         faults: list[StoreError] = []
         for pick in selection.picks:
             try:
-                pieces.append(self._piece(pick, in_view, () if asking is None else (asking,)))
+                pieces.append(self._piece(pick, in_view, asking))
             except StoreError as fault:
                 faults.append(fault)
-        block = compose(pieces, self.store.session)
+        block = compose(pieces, seal or self.store.session)
         return Scan(block, tuple(pieces), selection.dropped, tuple(faults), selection.left)
 
     def select(self, prompt: str, *, in_view: Container[int] = (), budget: int | None = None) -> Selection:

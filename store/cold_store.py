@@ -81,6 +81,9 @@ class ColdStore(Protocol):
         writes in between. A torn last line is ended first. A killed process loses no line, a power cut may cost the last.
         """
 
+    def sibling(self, session: str) -> ColdStore:
+        """Another session of the same place, made if it is missing."""
+
     def export_index(self) -> bytes:
         """Write the page table in human-readable form and return its bytes. Nothing reads it back."""
 

@@ -355,6 +355,10 @@ class FileStore:
         with self._lock.held():
             layout.append_line(path, line_after)
 
+    def sibling(self, session: str) -> FileStore:
+        """Another session of the same store folder, made if it is missing. Raises as opening does."""
+        return FileStore(self.folder.parent, session)
+
     def export_index(self) -> bytes:
         """Write `recall_index.json` and return its bytes. Raises StoreWriteError."""
         with self._lock.held():

@@ -21,6 +21,7 @@ class MemoryStore:
         self.files: dict[str, bytes] = {}
         self.index: dict[int, IndexEntry] = {}
         self.recovery = Recovery()
+        self._siblings: dict[str, MemoryStore] = {}
         self.faults: Sequence[StoreError] = ()
 
     @property
@@ -75,6 +76,10 @@ class MemoryStore:
             before += b"\n"
         last = before[:-1].rpartition(b"\n")[2]
         self.files[name] = before + line_after(last) + b"\n"
+
+    def sibling(self, session: str) -> MemoryStore:
+        """Another session beside this one."""
+        return self._siblings.setdefault(session, MemoryStore(session))
 
     def export_index(self) -> bytes:
         """The page table in human-readable form."""

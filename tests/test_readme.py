@@ -31,7 +31,10 @@ def test_a_python_block_runs_as_it_stands(number: int, tmp_path: Path) -> None:
 
 def test_every_command_of_the_readme_exists() -> None:
     help_text = subprocess.run(
-        [sys.executable, "-c", "from harness.cli import main; main()", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-c", "from harness.cli import main; main()", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     named = set(re.findall(r"\bmmu ([a-z]+)\b", README)) - {"decides"}
     assert named <= set(re.findall(r"^\s+([a-z]+)  ", help_text, re.MULTILINE)) | {"run"}

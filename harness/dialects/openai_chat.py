@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import orjson
-
+from harness.dialects.common import MESSAGE_TOKENS, as_text, match_key, media, own_words, without_envelopes
 from harness.errors import HistoryError
 from harness.history import Message, compact
-from mmu.envelope import place, strip
+from mmu.envelope import place
 from mmu.step import Call, Media, Opaque, Part, Result, Text
-from mmu.tokens import Meter, image_size, image_tokens
+from mmu.tokens import Meter
 
 _KINDS = {
     "system": "system",
@@ -24,15 +20,16 @@ _KINDS = {
     "tool": "tool",
     "function": "tool",
 }
-_OVERHEAD = 4  # tokens of a message's frame in the chat format
-_TEXT_TYPES = ("text", "input_text", "output_text")
+_TEXT_TYPES = ("text", "input_text", "output_text", "refusal")
 _THINKING = ("reasoning_content", "reasoning")
 
 
 class OpenAIChat:
-    """The dialect of /v1/chat/completions. `session` is needed to know our own blocks when they come back."""
+    """The dialect of /v1/chat/completions. `session` is needed to know our own envelopes when they come back."""
 
     name = "openai-chat"
+    one_answer_message = False
+    unique_calls = False
 
     def __init__(self, session: str, meter: Meter) -> None:
         self._session, self._meter = session, meter
@@ -43,50 +40,31 @@ class OpenAIChat:
         kind = _KINDS.get(role) if isinstance(role, str) else None
         if kind is None:
             raise HistoryError("", f"role {role!r} is none of {', '.join(_KINDS)}")
-        body, stripped = self._without_blocks(body) if kind == "user" else (body, 0)
+        body, stripped = without_envelopes(body, self._session) if kind == "user" else (body, 0)
         if stripped and not body.get("content"):
             kind = "ours"  # nothing of the user's is left: a message that we had put in
-        content = tuple(_content(body, str(role)))
-        calls = tuple(_calls(body)) if kind == "assistant" else ()
-        answers = _answered(body) if kind == "tool" else None
+        parts = tuple(_content(body, str(role)))
+        answers: tuple[str, ...] = ()
         if kind == "tool":
-            content = tuple(_results(content, answers or ""))
+            answers = (_answered(body),)
+            parts = (Result("\n".join(_texts(parts)), answers[0]), *(p for p in parts if not isinstance(p, Text)))
+        calls = tuple(_calls(body)) if kind == "assistant" else ()
         return Message(
             raw=compact(body) if stripped else raw,
             kind=kind,
-            parts=(*content, *calls),
+            parts=(*parts, *calls),
             calls=tuple(call.call_id for call in calls),
             answers=answers,
-            key=_key(kind, (*content, *calls)),
+            key=match_key(kind, (*parts, *calls)),
             tokens=self.tokens(body),
+            prompt=own_words(_texts(parts)) if kind == "user" else "",
             stripped=stripped,
         )
-
-    def _without_blocks(self, body: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
-        content = body.get("content")
-        if isinstance(content, str):
-            text, count = strip(content, self._session)
-            return ({**body, "content": text}, count) if count else (body, 0)
-        if not isinstance(content, list):
-            return body, 0
-        kept, removed = [], 0
-        for part in content:
-            words = part.get("text") if isinstance(part, Mapping) else None
-            if not isinstance(words, str):
-                kept.append(part)
-                continue
-            rest, count = strip(words, self._session)
-            removed += count
-            if not count:
-                kept.append(part)
-            elif rest:
-                kept.append({**part, "text": rest})
-        return ({**body, "content": kept}, removed) if removed else (body, 0)
 
     def tokens(self, body: Mapping[str, Any]) -> int:
         """What a message costs in a prompt: every text that is sent, calls, names and pictures included."""
         count = self._meter.count
-        total = _OVERHEAD
+        total = MESSAGE_TOKENS
         for part in _content(body, "user"):
             match part:
                 case Text(_, text) | Opaque(_, text):
@@ -94,15 +72,11 @@ class OpenAIChat:
                 case Media():
                     total += part.tokens
         for call in _calls(body):
-            total += count(call.name) + count(call.arguments) + _OVERHEAD
+            total += count(call.name) + count(call.arguments) + MESSAGE_TOKENS
         for field in _THINKING:
             if isinstance(thinking := body.get(field), str):
                 total += count(thinking)
         return total
-
-    def user_message(self, text: str) -> dict[str, Any]:
-        """See `Dialect.user_message`."""
-        return {"role": "user", "content": text}
 
     def with_block(self, body: dict[str, Any], block: str) -> dict[str, Any]:
         """See `Dialect.with_block`. A text stays a text, a list gets one more part in front."""
@@ -110,6 +84,67 @@ class OpenAIChat:
         if isinstance(content, list):
             return {**body, "content": [{"type": "text", "text": block}, *content]}
         return {**body, "content": place(block, content or "")}
+
+    def with_tail(self, bodies: list[dict[str, Any]], block: str) -> list[dict[str, Any]]:
+        """See `Dialect.with_tail`."""
+        return [*bodies, {"role": "user", "content": block}]
+
+    def with_hot_lines(self, bodies: list[dict[str, Any]], at: int, text: str) -> None:
+        """See `Dialect.with_hot_lines`."""
+        bodies.insert(at, {"role": "user", "content": text})
+
+    def with_results(self, body: dict[str, Any], line: Callable[[str], str]) -> dict[str, Any]:
+        """See `Dialect.with_results`."""
+        return {**body, "content": line(_answered(body))}
+
+    def without_answers(self, body: dict[str, Any], gone: Collection[int]) -> dict[str, Any] | None:
+        """See `Dialect.without_answers`. A message holds one answer."""
+        return None if gone else body
+
+    def answer(self, call_id: str, text: str) -> dict[str, Any]:
+        """See `Dialect.answer`."""
+        if call_id.startswith("function:"):
+            return {"role": "function", "name": call_id.removeprefix("function:"), "content": text}
+        return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+    def joined_answers(self, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """See `Dialect.joined_answers`."""
+        return bodies
+
+    def renamed(self, body: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        """See `Dialect.renamed`."""
+        if body.get("role") == "tool":
+            return {**body, "tool_call_id": names[0]}
+        calls = body.get("tool_calls") or []
+        return {**body, "tool_calls": [{**call, "id": name} for call, name in zip(calls, names, strict=False)]}
+
+    def filled(self, body: dict[str, Any]) -> dict[str, Any]:
+        """See `Dialect.filled`. A part with an empty text is refused, an empty string is not."""
+        content = body.get("content")
+        if not isinstance(content, list) or all(not _is_empty(part) for part in content):
+            return body
+        kept = [part for part in content if not _is_empty(part)]
+        return {**body, "content": kept or [{"type": "text", "text": EMPTY}]}
+
+    def with_mark(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """See `Dialect.with_mark`. Marks stand on content parts."""
+        content = body.get("content")
+        if isinstance(content, str) and content:
+            content = [{"type": "text", "text": content}]
+        if not isinstance(content, list) or not content or not isinstance(content[-1], dict):
+            return None
+        return {**body, "content": [*content[:-1], {**content[-1], "cache_control": {"type": "ephemeral"}}]}
+
+
+EMPTY = "(empty)"
+
+
+def _is_empty(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in _TEXT_TYPES and part.get("text") == ""
+
+
+def _texts(parts: Sequence[Part]) -> list[str]:
+    return [part.text for part in parts if isinstance(part, Text)]
 
 
 def _content(body: Mapping[str, Any], role: str) -> Iterator[Part]:
@@ -135,37 +170,18 @@ def _content(body: Mapping[str, Any], role: str) -> Iterator[Part]:
 def _part(part: Mapping[str, Any], role: str) -> Part:
     kind = str(part.get("type", "text"))
     text = part.get("refusal") if kind == "refusal" else part.get("text")
-    if isinstance(text, str) and (kind in _TEXT_TYPES or kind == "refusal"):
+    if isinstance(text, str) and kind in _TEXT_TYPES:
         return Text(role, text)
     if kind == "image_url":
         image = part.get("image_url")
         url, detail = (image.get("url"), image.get("detail")) if isinstance(image, Mapping) else (image, None)
-        return _media("image", str(url or ""), detail=str(detail) if detail else None)
+        return media("image", str(url or ""), detail=str(detail) if detail else None)
     if kind == "input_audio" and isinstance(audio := part.get("input_audio"), Mapping):
-        return _media("audio", str(audio.get("data", "")), f"audio/{audio.get('format', 'unknown')}")
+        return media("audio", str(audio.get("data", "")), f"audio/{audio.get('format', 'unknown')}", encoded=True)
     if kind == "file" and isinstance(file := part.get("file"), Mapping):
-        return _media("file", str(file.get("file_data") or file.get("file_id") or ""), "application/octet-stream")
+        data = file.get("file_data")
+        return media("file", str(data or file.get("file_id") or ""), "application/octet-stream", encoded=bool(data))
     return Opaque(kind, compact({k: v for k, v in part.items() if k != "cache_control"}).decode())
-
-
-def _media(kind: str, source: str, media_type: str = "", *, detail: str | None = None) -> Media:
-    """A picture, sound or file from a data URI, base64 text or a reference. Broken base64 counts as a reference."""
-    head, comma, encoded = source.partition(",")
-    inline = head.startswith("data:") and bool(comma)
-    if inline:
-        media_type = head[5:].partition(";")[0] or media_type
-    try:
-        data = base64.b64decode(encoded if inline else source, validate=True) if inline or kind != "image" else b""
-    except (binascii.Error, ValueError):
-        data = b""
-    digest = hashlib.sha256(data or source.encode("utf-8", "surrogatepass")).hexdigest()
-    size = image_size(data) if kind == "image" and data else None
-    if kind == "image":
-        width, height = size or (None, None)
-        tokens = image_tokens(width, height, detail)
-    else:
-        tokens = len(data) // 1000 if kind == "audio" else len(data) // 60
-    return Media(kind, media_type or f"{kind}/unknown", len(data), digest, tokens)
 
 
 def _calls(body: Mapping[str, Any]) -> Iterator[Call]:
@@ -177,53 +193,13 @@ def _calls(body: Mapping[str, Any]) -> Iterator[Call]:
         if not isinstance(detail, Mapping) or not isinstance(detail.get("name"), str):
             raise HistoryError("", f"tool call {number} has no function with a name")
         arguments = detail.get("arguments", detail.get("input", ""))
-        yield Call(detail["name"], _text(arguments), str(call.get("id") or ""))
+        yield Call(detail["name"], as_text(arguments), str(call.get("id") or ""))
     old = body.get("function_call")
     if isinstance(old, Mapping):
-        yield Call(str(old.get("name", "")), _text(old.get("arguments", "")), f"function:{old.get('name', '')}")
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else compact(value).decode()
+        yield Call(str(old.get("name", "")), as_text(old.get("arguments", "")), f"function:{old.get('name', '')}")
 
 
 def _answered(body: Mapping[str, Any]) -> str:
     if body.get("role") == "function":
         return f"function:{body.get('name', '')}"
     return str(body.get("tool_call_id") or "")
-
-
-def _results(content: tuple[Part, ...], call_id: str) -> Iterator[Part]:
-    texts = [part.text for part in content if isinstance(part, Text)]
-    yield Result("\n".join(texts), call_id)
-    yield from (part for part in content if not isinstance(part, Text))
-
-
-def _key(kind: str, parts: tuple[Part, ...]) -> bytes:
-    """What a message is recognised by. A string equals one text block; cache marks, thinking and ids do not count."""
-    digest = hashlib.sha256(kind.encode())
-    for part in parts:
-        match part:
-            case Text(_, text) | Result(text):
-                fields: tuple[str, ...] = ("text", text)
-            case Call(name, arguments):
-                fields = ("call", name, _arguments(arguments))
-            case Media():
-                fields = ("media", part.sha256)
-            case Opaque(name, text):
-                fields = ("opaque", name, text)
-            case _:
-                continue
-        for field in fields:
-            data = field.encode("utf-8", "surrogatepass")
-            digest.update(b"%d:" % len(data))
-            digest.update(data)
-    return digest.digest()
-
-
-def _arguments(text: str) -> str:
-    """Arguments in one spelling: clients write the same JSON with other blanks."""
-    try:
-        return orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS).decode()
-    except (orjson.JSONDecodeError, TypeError):
-        return text

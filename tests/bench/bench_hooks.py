@@ -24,12 +24,19 @@ def test_hooks_at_200_steps(tmp_path: Path) -> None:
             memory.post_turn_response(dispatch, asked.reply)
             if 190 <= steps <= 230:
                 times.append((perf_counter() - begun) * 1000)
-    print(f"\nboth hooks at 190 to 230 archived steps: median {median(times):.2f} ms, worst {max(times):.2f} ms, {len(times)} calls")
+    sizes = f"median {median(times):.2f} ms, worst {max(times):.2f} ms, {len(times)} calls"
+    print(f"\nboth hooks at 190 to 230 archived steps: {sizes}")
     assert times
 
 
 def test_import_of_the_harness() -> None:
-    command = [sys.executable, "-c", "import time; t = time.perf_counter(); import harness; print(time.perf_counter() - t)"]
-    seconds = sorted(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(5))
+    command = [
+        sys.executable,
+        "-c",
+        "import time; t = time.perf_counter(); import harness; print(time.perf_counter() - t)",
+    ]
+    seconds = sorted(
+        float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(5)
+    )
     print(f"\nimport harness: median {seconds[2] * 1000:.0f} ms, best {seconds[0] * 1000:.0f} ms of 5")
     assert seconds

@@ -109,7 +109,8 @@ class Loop:
         extra = 3 + (self.meter.count(json.dumps(self.tools, separators=(",", ":"))) if self.tools else 0)
         if receipt.mode == "active":
             assert receipt.sent == extra + sum(count_message(message, self.meter) for message in sent)
-            assert receipt.baseline == extra + sum(count_message(without_block(m), self.meter) for m in sent)
+            own = [without_block(m) for m in sent if not BLOCK.fullmatch(str(m.get("content")))]
+            assert receipt.baseline == extra + sum(count_message(m, self.meter) for m in own)
             last = self.receipts[-1].baseline if self.receipts else 0
             change = receipt.new - receipt.folded_tokens + receipt.hot_change
             assert receipt.baseline == last + change + receipt.client_change

@@ -6,6 +6,7 @@ import copy
 import enum
 import json
 import math
+import re
 from collections import UserDict
 from pathlib import Path
 from types import MappingProxyType
@@ -85,15 +86,18 @@ FINE: dict[str, list[Any]] = {
         user([{"type": "input_audio", "input_audio": {"data": "é"}}, {"type": "file", "file": {"file_id": "f"}}])
     ],
     "unknown fields": [user("Hello.", cache_control={"type": "ephemeral"}, name="Ada", metadata={"a": [None, 1.5]})],
-    "lone surrogates": [user("half \ud83c emoji"), {"role": "assistant", "content": "\udfff"}, user("ok \ud800")],
-    "surrogates in calls": [HELLO, calling([call('{"a": "\ud800"}', "f\udc00", "\ud801")]), answer("\ud802", "\ud801")],
     "NUL and controls": [user("W\x00s\x00l\x00 \x1b[31m \x7f \u2028"), {"role": "assistant", "content": "\x00"}],
     "huge integers": [user("Hello.", seed=2**70, small=-(2**63), exact=12345678901234567890123)],
     "special tokens": [user("<|endoftext|><|im_start|>system")],
     "a deep value": [user("Hello.", extra=nested(200)), user("Hello.", extra=nested(400))],
     "deep arguments": [HELLO, calling([call('{"a": ' + "[" * 600 + "]" * 600 + "}")]), answer()],
     "deeper arguments": [HELLO, calling([call("[" * 5000 + "]" * 5000)]), answer()],
-    "arguments that are no JSON": [HELLO, calling([call("{not json"), call("")]), answer(), answer()],
+    "arguments that are no JSON": [
+        HELLO,
+        calling([call("{not json"), call("", call_id="d")]),
+        answer(),
+        answer(call_id="d"),
+    ],
     "arguments that are an object": [HELLO, calling([call({"a": 1, "b": 2**70})]), answer()],
     "tool_calls none or empty": [HELLO, calling(None), user("And?"), calling([]), user("And?"), calling({})],
     "ids of other types": [HELLO, calling([call("{}", call_id=7)]), answer(call_id=7)],
@@ -123,6 +127,24 @@ def test_an_odd_history_goes_out_as_it_came_and_is_archived_whole(make_loop: Any
     assert again.validate().faults == ()
 
 
+# Half characters are made whole on the way out, since strict parsers refuse them; the store keeps what came.
+HALF: dict[str, list[Any]] = {
+    "in texts": [user("half \ud83c emoji"), {"role": "assistant", "content": "\udfff"}, user("ok \ud800")],
+    "in calls": [HELLO, calling([call('{"a": "\ud800"}', "f\udc00", "\ud801")]), answer("\ud802", "\ud801")],
+}
+
+
+@pytest.mark.parametrize("case", HALF)
+def test_half_characters_are_made_whole_on_the_way_out_and_archived_as_they_came(make_loop: Any, case: str) -> None:
+    memory = make_loop().memory
+    sent, receipt = plan_and_book(memory, HALF[case])
+    whole = re.sub(r"\\ud[89a-f][0-9a-f]{2}", r"\\ufffd", json.dumps(HALF[case]))
+    assert sent == json.loads(whole)
+    assert receipt.faults == ()
+    archived = [m for step in sorted(memory.store.entries) for m in json.loads(memory.store.get(step).payload)]
+    assert archived == HALF[case]
+
+
 # Each of these goes out as it came too, past us; the receipt says what was wrong.
 BAD: dict[str, tuple[list[Any], str]] = {
     "a list of numbers": ([1, 2], "message 0: a message is an object with a role, this is int"),
@@ -147,16 +169,6 @@ BAD: dict[str, tuple[list[Any], str]] = {
     "a call that is a text": ([HELLO, calling(["f"])], "message 1: tool call 0 has no function with a name"),
     "a call without function": ([HELLO, calling([call("{}"), {"id": "d"}])], "message 1: tool call 1 has no function"),
     "a call without name": ([HELLO, calling([call("{}", None)])], "message 1: tool call 0 has no function with a name"),
-    "an orphan result": ([HELLO, answer()], "message 1: a result for call 'c', which is not open"),
-    "a result too many": ([HELLO, calling([call("{}")]), answer(), answer()], "message 3: a result for call 'c'"),
-    "a missing answer": (
-        [HELLO, calling([call("{}")]), user("?")],
-        "message 1: no answer to call 'c' before message 2",
-    ),
-    "one of two answers": (
-        [HELLO, calling([call("{}"), call("{}", call_id="d")]), answer(), user("?")],
-        "message 1: no answer to call 'd' before message 3",
-    ),
 }
 
 
@@ -172,7 +184,7 @@ def test_a_bad_history_goes_out_past_us_and_the_receipt_says_what_is_wrong(
     assert case == "nesting without end" or sent == history
     assert receipt.mode == "bypass"
     assert reason in receipt.faults[0]
-    assert receipt.faults[0].startswith(("bypassed: HistoryError: message ", "bypassed: PairingError: message "))
+    assert receipt.faults[0].startswith("bypassed: HistoryError: message ")
     assert loop.memory.receipts[-1] == receipt
     assert loop.ask("After.", changed=True).mode == "active"
     loop.memory.close()

@@ -167,13 +167,14 @@ def test_the_block_is_never_in_a_system_message_and_nothing_before_it_differs_fr
 
 
 @pytest.mark.parametrize("system", [[], [{"role": "system", "content": "You help."}]])
-def test_in_a_fresh_history_the_block_stands_in_the_one_user_message(make_loop: Any, system: list[Any]) -> None:
+def test_a_history_that_shares_nothing_is_a_talk_of_its_own_and_recalls_nothing(
+    make_loop: Any, system: list[Any]
+) -> None:
     loop = folded_relay(make_loop(history=list(system)))
     loop.history = list(system)
-    loop.ask("Which port does the relay Kestrel use?", changed=True)
-    assert [m["role"] for m in loop.sent[-1]][: len(system)] == ["system"] * len(system)
-    assert loop.opening() == len(loop.sent[-1]) - 1
-    assert RELAY in loop.prompt()
+    receipt = loop.ask("Which port does the relay Kestrel use?", changed=True)
+    assert (receipt.hydrated, receipt.branch) == ((), "memory~2")
+    assert loop.sent[-1] == loop.history[:-1]
 
 
 def test_in_a_tool_loop_the_block_keeps_its_bytes_and_its_place(loop: Any) -> None:

@@ -1,0 +1,227 @@
+"""The lines of one conversation: a client that goes back and says something else opens a branch (ipcf.md 2).
+
+A branch reads its parent below the step at which it left, and nothing of what came after there. A history that shares
+nothing with any branch (another agent under the same session id, a cleared talk) is a branch without a parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any, Self
+
+from harness.align import Alignment
+from harness.history import History
+from harness.plan import Planner
+from harness.reading import Intake
+from harness.view import OpenTurn, View, load_state, save_state
+from mmu.unit import MMU
+from store import Audit, ColdNode, ColdStore, IndexEntry, Progress, Recovery, StoreError
+
+BRANCHES_FILE = "branches.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where a branch left: its own session, its parent's (empty without one), the first step it does not share, and the
+    artifact hash of the last one that it does (the link)."""
+
+    session: str
+    parent: str = ""
+    step: int = 0
+    link: str = ""
+
+
+def read_forks(store: ColdStore) -> tuple[tuple[Fork, ...], str]:
+    """The branches of a session and the name of the current one. Raises StoreFormatError for a damaged file."""
+    state = load_state(store, BRANCHES_FILE)
+    if state is None:
+        return (), store.session
+    return tuple(Fork(**fork) for fork in state["forks"]), str(state["current"])
+
+
+class BranchStore:
+    """A store that reads its parent's steps below a fork and keeps its own."""
+
+    def __init__(self, own: ColdStore, parent: ColdStore, below: int) -> None:
+        self.own, self._parent, self._below = own, parent, below
+        self.session = own.session
+        self._entries = {s: entry for s, entry in parent.entries.items() if s < below} | dict(own.entries)
+
+    @property
+    def entries(self) -> Mapping[int, IndexEntry]:
+        """The parent's entries below the fork, and its own."""
+        return MappingProxyType(self._entries)
+
+    @property
+    def faults(self) -> Sequence[StoreError]:
+        """What opening its own part found broken."""
+        return self.own.faults
+
+    @property
+    def recovery(self) -> Recovery:
+        """What opening its own part completed."""
+        return self.own.recovery
+
+    def refresh(self) -> Sequence[IndexEntry]:
+        """Take in what other processes archived on this branch."""
+        return self._took(self.own.refresh())
+
+    def _took(self, entries: Sequence[IndexEntry]) -> Sequence[IndexEntry]:
+        self._entries.update((entry.step_id, entry) for entry in entries)
+        return entries
+
+    def archive(self, nodes: Sequence[ColdNode]) -> Sequence[IndexEntry]:
+        """Archive on this branch. Raises as `ColdStore.archive`."""
+        return self._took(self.own.archive(nodes))
+
+    def get(self, step_id: int) -> ColdNode:
+        """A step of this branch or, below the fork, of its parent. Raises as `ColdStore.get`."""
+        shared = step_id not in self.own.entries and step_id in self._entries
+        return self._parent.get(step_id) if shared else self.own.get(step_id)
+
+    def validate(self, progress: Progress | None = None) -> Audit:
+        """Audit its own part; the parent is audited as itself."""
+        return self.own.validate(progress)
+
+    def read_document(self, name: str) -> bytes | None:
+        """A document of this branch."""
+        return self.own.read_document(name)
+
+    def write_document(self, name: str, data: bytes, *, flush: bool = True) -> None:
+        """Replace a document of this branch."""
+        self.own.write_document(name, data, flush=flush)
+
+    def append_document(self, name: str, line_after: Callable[[bytes], bytes]) -> None:
+        """Append to a document of this branch."""
+        self.own.append_document(name, line_after)
+
+    def export_index(self) -> bytes:
+        """The page table of its own part."""
+        return self.own.export_index()
+
+    def sibling(self, session: str) -> ColdStore:
+        """Another session of the same place."""
+        return self.own.sibling(session)
+
+    def close(self) -> None:
+        """Close its own part."""
+        self.own.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Branch:
+    """One line of the conversation: its memory, and what its prompt holds at the moment."""
+
+    def __init__(self, fork: Fork, mmu: MMU, seal: str) -> None:
+        self.fork, self.mmu, self.store = fork, mmu, mmu.store
+        self.intake, self.planner = Intake(mmu), Planner(mmu, seal)
+        self.view, self.turn = View.load(mmu.store), OpenTurn.load(mmu.store)
+
+
+class Branches:
+    """The branches of one session. `memory` makes the memory management unit of a branch's store."""
+
+    def __init__(self, root: ColdStore, memory: Callable[[ColdStore], MMU]) -> None:
+        self._root, self._memory = root, memory
+        self._forks, current = read_forks(root)
+        self._open: dict[str, Branch] = {}
+        self.current = self._branch(current)
+
+    def _names(self) -> tuple[str, ...]:
+        return (self._root.session, *(fork.session for fork in self._forks))
+
+    def _branch(self, name: str) -> Branch:
+        """A branch by its session; opened with its parents at first use."""
+        if name not in self._open:
+            fork = next((fork for fork in self._forks if fork.session == name), Fork(self._root.session))
+            self._open[name] = Branch(fork, self._memory(self._store(fork)), self._root.session)
+        return self._open[name]
+
+    def _store(self, fork: Fork) -> ColdStore:
+        if fork.session == self._root.session:
+            return self._root
+        own = self._root.sibling(fork.session)
+        return BranchStore(own, self._branch(fork.parent).store, fork.step) if fork.parent else own
+
+    def take(self, history: History) -> tuple[Branch, Alignment]:
+        """The branch that a history belongs to, and its steps' ids there; it becomes the current one.
+
+        The branch it continues, of several the one that knows most of it; else a new one that leaves the best match. One
+        step that was taken back (a prompt sent again in other words) opens no branch: it is withdrawn where it is. Raises
+        StoreError.
+        """
+        found: list[tuple[bool, int, Branch, Alignment]] = []
+        for branch in self._by_recency():
+            alignment = branch.intake.align(history, branch.turn.order)
+            continues = self._continues(branch, alignment, history)
+            if continues and branch is self.current and branch.turn.missing.issuperset(alignment.missing):
+                return self._use(branch, alignment)  # the common case: nothing that it showed is gone
+            found.append((continues, alignment.matched, branch, alignment))
+        continues, matched, branch, alignment = max(found, key=lambda one: one[:2])
+        if continues:
+            return self._use(branch, alignment)
+        gone = [step_id for step_id in alignment.inner if step_id not in branch.turn.missing]
+        if matched and len(alignment.lost) == 1 and gone == list(alignment.lost):
+            branch.view = replace(branch.view, withdrawn=branch.view.withdrawn | set(alignment.lost))
+            branch.view.save(branch.store)
+            return self._use(branch, alignment)
+        fork = self._fork(branch, [*gone, *alignment.lost][0] if matched else None)
+        return self._use(fork, fork.intake.align(history))
+
+    def _continues(self, branch: Branch, alignment: Alignment, history: History) -> bool:
+        if not history.steps or not (alignment.matched or alignment.missing):  # nothing to compare
+            return branch is self.current
+        gone = set(alignment.lost) - branch.view.withdrawn
+        return alignment.matched > 0 and not gone
+
+    def _by_recency(self) -> Iterator[Branch]:
+        yield self.current
+        for name in reversed(self._names()):
+            if name != self.current.store.session:
+                yield self._branch(name)
+
+    def _fork(self, parent: Branch, step: int | None) -> Branch:
+        """A new branch: of a parent before the first step that is gone, or without one."""
+        fork = Fork(f"{self._root.session}~{len(self._forks) + 2}")
+        if step is not None:
+            shared = max((s for s in parent.store.entries if s < step), default=None)
+            link = parent.store.entries[shared].artifact_sha256 if shared is not None else ""
+            fork = replace(fork, parent=parent.store.session, step=step, link=link)
+        self._forks = (*self._forks, fork)
+        branch = self._branch(fork.session)
+        branch.turn = replace(parent.turn.evicted(), missing=frozenset(), order=())
+        if step is not None:
+            branch.view = parent.view.below(fork.step)
+            branch.view.save(branch.store)
+        return branch
+
+    def _use(self, branch: Branch, alignment: Alignment) -> tuple[Branch, Alignment]:
+        if branch is not self.current:
+            branch.turn = replace(branch.turn, number=max(branch.turn.number, self.current.turn.number))
+            self.current = branch
+            state: dict[str, Any] = {"current": branch.store.session, "forks": [asdict(fork) for fork in self._forks]}
+            save_state(self._root, BRANCHES_FILE, state)
+        return branch, alignment
+
+    def close(self) -> None:
+        """Close every branch that was opened."""
+        for branch in self._open.values():
+            branch.store.close()
+        self._root.close()
+
+
+def branch_rows(store: ColdStore) -> list[dict[str, Any]]:
+    """The branches of a session for a table: where each left, how many steps of its own it has, which one is current."""
+    forks, current = read_forks(store)
+    rows = []
+    for fork in (Fork(store.session), *forks):
+        own = store if fork.session == store.session else store.sibling(fork.session)
+        rows.append({**asdict(fork), "steps": len(own.entries), "current": fork.session == current})
+    return rows
