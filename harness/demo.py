@@ -11,7 +11,7 @@ from typing import Any
 from harness import scenario
 from harness.errors import SessionFileError
 from harness.receipt import Receipt
-from harness.recorded import Recorded, _conversation, load
+from harness.recorded import Recorded, conversation, load
 from harness.report import totals
 from mmu.policy import HydrationPolicy
 
@@ -43,7 +43,7 @@ def stories() -> tuple[Story, ...]:
 
 
 def _scenario() -> Story:
-    recorded = _conversation("scenario", {"messages": scenario.messages()})
+    recorded = conversation("scenario", {"messages": scenario.messages()})
     ids = [named.step_id for named in scenario.NAMED]
     wanted = {0: ((137,), (91, 37)), 2: ((342, 137, 447), (91, 37))}
     turns = _turns(recorded)

@@ -207,11 +207,10 @@ class Harness:
             if over and not receipt.sibling and receipt.mode != "bypass":
                 receipt = replace(receipt, evicted=(*receipt.evicted, *(h.step_id for h in branch.turn.hydrated)))
                 branch.turn = branch.turn.evicted()
-                if receipt.hydrated:  # else a restart finds nothing in place, whether it thinks the turn open or not
-                    try:
-                        branch.turn.save(branch.store)
-                    except StoreError as error:
-                        faults.append(f"the end of the turn was not saved: {error}")
+                try:
+                    branch.turn.save(branch.store)
+                except StoreError as error:
+                    faults.append(f"the end of the turn was not saved: {error}")
             receipt = replace(receipt, faults=tuple(faults), post_ms=self._clock.timer() - begun)
             try:
                 self.ledger.append(receipt)

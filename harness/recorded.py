@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,31 +25,34 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A conversation: its name and its calls, in order. `about` and `probes` are what the file says of itself."""
+    """A conversation: its name and its calls, in order. `document` is what the file says of itself; `passed_over` counts
+    exchanges with a service that has other messages."""
 
     name: str
     calls: tuple[Asked, ...]
     document: Mapping[str, Any]
+    passed_over: int = 0
 
 
 def load(path: Path) -> tuple[Recorded, ...]:
     """The conversations in a file: a list of chat messages, an object with `messages`, JSON lines of such objects, or a
-    list of exchanges (`request`, `response`).
+    list of exchanges (`request`, `response`); also compressed (`.gz`).
 
     Raises SessionFileError that says what is wrong, with the line for JSON lines.
     """
     try:
-        raw = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    except OSError as error:
-        raise SessionFileError(f"{path}: {error.strerror or error}") from error
+        raw = path.read_bytes()
+        raw = (gzip.decompress(raw) if path.suffix == ".gz" else raw).removeprefix(b"\xef\xbb\xbf")
+    except (OSError, EOFError, zlib.error) as error:
+        raise SessionFileError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     name = path.name.partition(".")[0]
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         rows = list(_rows(path, raw, error))
-        found = [_conversation(f"{name}-{number}", row) for number, row in enumerate(rows, 1)]
+        found = [conversation(f"{name}-{number}", row) for number, row in enumerate(rows, 1)]
     else:
-        found = [_conversation(name, document)]
+        found = [conversation(name, document)]
     if not any(recorded.calls for recorded in found):
         raise SessionFileError(f"{path}: no message in it that a model would answer")
     return tuple(found)
@@ -64,12 +69,16 @@ def _rows(path: Path, raw: bytes, whole: orjson.JSONDecodeError) -> Iterator[Any
             raise SessionFileError(f"{path}: no JSON at {where} ({error.msg})") from error
 
 
-def _conversation(name: str, document: Any) -> Recorded:
+def conversation(name: str, document: Any) -> Recorded:
+    """The conversation in a document of one of these forms. Raises SessionFileError."""
     if isinstance(document, Mapping) and isinstance(document.get("messages"), list):
         return Recorded(name, tuple(_calls(document["messages"])), document)
     if isinstance(document, list) and document and all(isinstance(row, Mapping) for row in document):
         if all("request" in row for row in document):
-            return Recorded(name, tuple(_exchange(number, row) for number, row in enumerate(document)), {})
+            asked = [found for number, row in enumerate(document) if (found := _exchange(number, row))]
+            if not asked:
+                raise SessionFileError(f"{name}: no exchange in it has a request with a list of messages")
+            return Recorded(name, tuple(asked), {}, len(document) - len(asked))
         if any("role" in row for row in document):
             return Recorded(name, tuple(_calls(document)), {})
     raise SessionFileError(f"{name}: neither chat messages nor exchanges were found in it")
@@ -84,11 +93,12 @@ def _calls(messages: list[Any]) -> Iterator[Asked]:
         yield Asked(messages, None)
 
 
-def _exchange(number: int, row: Mapping[str, Any]) -> Asked:
+def _exchange(number: int, row: Mapping[str, Any]) -> Asked | None:
+    """One exchange; None if its request has no list of messages (another service's)."""
     request = row["request"]
     messages = request.get("messages") if isinstance(request, Mapping) else None
     if not isinstance(messages, list):
-        raise SessionFileError(f"exchange {number}: its request has no list of messages")
+        return None
     if isinstance(sse := row.get("response_sse"), str):
         try:
             return Asked(messages, {"tool_calls": _streamed_calls(sse)})

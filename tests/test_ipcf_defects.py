@@ -12,11 +12,12 @@ from unittest.mock import patch
 import orjson
 import pytest
 
-import harness.plan
+import harness.reading
 import mmu.terms
 import mmu.unit
 from harness import conformance
 from harness.plan import Planner
+from harness.view import PlacedBlock
 from mmu.hydration import Hydration, bound
 from mmu.unit import MMU
 from store import BrokenReferenceError, ColdNode, FileStore, IndexEntry, IntegrityCheckError, NodeNotFoundError
@@ -40,7 +41,7 @@ def rewrites_messages_canonically() -> Defect:
 
 
 def ids_from_a_counter() -> Defect:
-    real = harness.plan.align
+    real = harness.reading.align
 
     def align(known: Any, shown: Any, next_id: int = 0) -> Any:
         found = real(known, shown, next_id)
@@ -49,7 +50,7 @@ def ids_from_a_counter() -> Defect:
             ids[at] = len(known) + number
         return replace(found, ids=tuple(ids))
 
-    return patch.object(harness.plan, "align", align)
+    return patch.object(harness.reading, "align", align)
 
 
 def oldest_state_is_called_the_latest() -> Defect:
@@ -91,14 +92,14 @@ def a_smaller_older_step_takes_the_place() -> Defect:
 
 
 def blocks_accumulate() -> Defect:
-    real, blocks = Planner._scan, dict[int, str]()
+    real, kept = Planner._scan, dict[int, tuple[PlacedBlock, ...]]()
 
-    def scan(self: Planner, *args: Any) -> Any:
-        turn, dropped = real(self, *args)
-        if turn.block:
-            blocks[id(self)] = blocks.get(id(self), "") + turn.block
-            turn = replace(turn, block=blocks[id(self)])
-        return turn, dropped
+    def scan(self: Planner, *args: Any, **options: Any) -> Any:
+        turn, dropped, faults = real(self, *args, **options)
+        if turn.blocks:  # those of the turns before come along
+            kept[id(self)] = (*kept.get(id(self), ()), *turn.blocks)
+            turn = replace(turn, blocks=kept[id(self)])
+        return turn, dropped, faults
 
     return patch.object(Planner, "_scan", scan)
 

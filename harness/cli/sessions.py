@@ -69,6 +69,8 @@ def run_command(
         )
         if not json:
             console.print(f"session {name}")
+            if recorded.passed_over:
+                console.print(f"{recorded.passed_over} exchanges with another service were passed over")
             console.print(ledger_table(receipts))
             console.print(*totals_lines(totals(receipts)), sep="\n")
     if json:

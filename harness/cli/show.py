@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from harness.branches import branch_rows
 from harness.cli.options import (
     SESSION,
     STORE,
@@ -53,6 +54,7 @@ def status(
             "baseline_tokens": turn.baseline,
             "redone": list(opened.recovery.redone),
             "torn_bytes": opened.recovery.torn_bytes,
+            "branches": branch_rows(opened),
             "faults": [str(fault) for fault in opened.faults],
         }
     if json:
@@ -60,11 +62,18 @@ def status(
         return
     rows = table("", "")
     for name, value in document.items():
+        if isinstance(value, list) and name == "branches":
+            value = list(map(_branch, value))  # noqa: PLW2901 - its readable form
         text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
         rows.add_row(
             name.replace("_", " "), "\n".join(map(str, text)) or "none" if isinstance(text, list) else str(text)
         )
     console.print(rows)
+
+
+def _branch(row: dict[str, Any]) -> str:
+    left = f", left {row['parent']} before step {row['step']}" if row["parent"] else ""
+    return f"{row['session']}: {row['steps']} steps{left}{' (current)' if row['current'] else ''}"
 
 
 def _ledger(opened: FileStore) -> tuple[tuple[Receipt, ...], tuple[LedgerFault, ...]]:

@@ -9,7 +9,7 @@ from statistics import median
 from time import perf_counter
 
 from harness import Harness, HydrationPolicy, ScriptedClient
-from harness.recorded import _conversation
+from harness.recorded import conversation
 from harness.scenario import messages
 
 
@@ -17,7 +17,7 @@ def test_hooks_at_200_steps(tmp_path: Path) -> None:
     policy = HydrationPolicy(high_water_tokens=8_000, low_water_tokens=2_500, hot_line_tokens=600)
     times: list[float] = []
     with Harness.open(tmp_path / ".mmu", policy=policy, client=ScriptedClient([])) as memory:
-        for asked in _conversation("s", {"messages": messages()}).calls:
+        for asked in conversation("s", {"messages": messages()}).calls:
             steps = len(memory.store.entries)
             begun = perf_counter()
             dispatch = memory.pre_turn_dispatch(asked.history)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness import Harness, ScriptedClient, Usage, fixed_clock
+from harness.stream import TurnStream
 from store import MemoryStore
 
 HELLO = [{"role": "user", "content": "Hello."}]
@@ -260,6 +261,28 @@ def test_a_streams_end_is_booked_once(end: Callable[[Any], None], outcome: str, 
     assert len(memory.receipts) == 9
     last = memory.receipts[-1]
     assert (last.outcome, last.usage, last.evicted) == (outcome, usage, (2,))
+
+
+def read_to_its_break(stream: Any) -> None:
+    with pytest.raises(OSError, match="upstream"):
+        list(stream)
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"), [(read_to_its_break, "failed"), (read_whole, "answered"), (leave_and_close, "partial")]
+)
+def test_a_streams_end_is_told_once_whatever_is_done_with_it_afterwards(
+    end: Callable[[Any], None], outcome: str
+) -> None:
+    told: list[str] = []
+    stream = TurnStream(
+        Upstream(error=OSError("upstream") if outcome == "failed" else None), lambda _, how: told.append(how)
+    )
+    end(stream)
+    stream.close()
+    del stream
+    gc.collect()
+    assert told == [outcome]
 
 
 def test_a_stream_that_breaks_upstream_is_booked_as_failed_and_its_exception_flies_on() -> None:

@@ -95,7 +95,7 @@ def ran(mmu: Any, tmp_path: Path) -> Any:
 
 
 def test_without_a_command_it_shows_its_help_and_with_version_its_version(mmu: Any) -> None:
-    assert "Usage: mmu" in mmu().out + mmu().err
+    assert "mmu [OPTIONS] COMMAND" in mmu().out + mmu().err
     assert mmu("--version").out.startswith("prompt-mmu 0.")
     assert {"fold", "scan", "recall", "hydrate", "validate", "repair", "run", "report", "explain"} <= set(
         mmu("--help").out.split()

@@ -180,6 +180,19 @@ def test_a_history_read_bit_by_bit_has_the_steps_of_one_read_whole(meter: Any) -
     assert growing.read(changed).steps == Reader(OpenAIChat("s", meter)).read(changed).steps
 
 
+def test_a_result_belongs_to_the_nearest_call_of_its_id_that_is_still_open(meter: Any) -> None:
+    """Hazards A17 and B1: an interrupted call stays open, and a later one has the same id."""
+    calling = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "42"}
+    steps = Reader(OpenAIChat("s", meter)).read([ONE, calling, ONE, calling, result]).steps
+    assert [(step.positions, step.open_calls) for step in steps] == [
+        ((0,), ()),
+        ((1,), ("c1",)),
+        ((2,), ()),
+        ((3, 4), ()),
+    ]
+
+
 def test_a_reader_that_forgets_reads_again(meter: Any) -> None:
     history = [{"role": "user", "content": f"text {number} " * 20} for number in range(20)]
     reader = Reader(OpenAIChat("s", meter), limit=1000)

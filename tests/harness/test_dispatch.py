@@ -40,7 +40,7 @@ def test_a_folded_step_comes_back_on_the_turn_that_names_it_and_is_gone_on_the_n
     assert receipt.evicted == (2,)
     assert RELAY in loop.prompt()
     after = loop.ask("Thanks, that is all.", "bye")
-    assert after.hydrated == ()
+    assert (after.hydrated, after.evicted) == ((), ())
     assert after.sent == after.baseline
     assert RELAY not in loop.prompt()
 

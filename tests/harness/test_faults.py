@@ -193,9 +193,10 @@ def test_a_bypassed_call_in_a_tool_loop_does_not_end_the_turn(make_loop: Any) ->
     loop.memory.post_turn_response(dispatch, work[0])
     loop.history += work
     loop.memory.store.refuses.clear()
+    opened = loop.receipts[-1]
     receipt = loop.send("8931")
     assert loop.sent[-1][: len(in_place)] == in_place
-    assert receipt.evicted == (2,)
+    assert (receipt.turn, receipt.dispatch, receipt.evicted) == (opened.turn, 2, (2,))
 
 
 def test_on_fault_raise_lets_it_fly_and_keeps_the_session_usable(make_loop: Any) -> None:

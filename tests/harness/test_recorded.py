@@ -68,8 +68,8 @@ WRONG: dict[str, tuple[Any, str]] = {
     "an object of another kind": ({"events": []}, "f: neither chat messages nor exchanges"),
     "no messages": ({"messages": []}, "f.json: no message in it that a model would answer"),
     "only answers": ([TALK[2]], "f.json: no message in it that a model would answer"),
-    "an exchange without messages": ([{"request": {}}], "exchange 0: its request has no list of messages"),
-    "an exchange of another kind": ([{"request": 7}], "exchange 0: its request has no list of messages"),
+    "an exchange without messages": ([{"request": {}}], "no exchange in it has a request with a list of messages"),
+    "an exchange of another kind": ([{"request": 7}], "no exchange in it has a request with a list of messages"),
     "a broken event": (
         [{"request": {"messages": TALK}, "response_sse": "data: {broken"}],
         "exchange 0: its event stream has no JSON in an event",

@@ -87,25 +87,26 @@ class Archive:
         return 1, -pick.gain, -pick.step_id
 
 
-_TERMS = st.sampled_from("abcdefgh")
-
-
-@st.composite
-def archives(draw: st.DrawFn) -> Archive:
-    ids = draw(st.lists(st.integers(0, 60), unique=True, max_size=14))  # in any order
-    steps = {i: (draw(st.frozensets(_TERMS, max_size=5)), draw(st.integers(0, 60))) for i in ids}
-    weights = st.just(1) if draw(st.booleans()) else st.integers(1, 50)
-    prompt = draw(st.dictionaries(_TERMS, weights, max_size=8))
-    some_ids = st.sampled_from(ids or [0])
+def random_archive(dice: Random) -> Archive:
+    """Few terms and few steps, so that ties, supersets and drops are the rule."""
+    ids = dice.sample(range(60), dice.randrange(15))
+    steps = {i: (frozenset(dice.choices("abcdefgh", k=dice.randrange(6))), dice.randrange(61)) for i in ids}
+    unit = dice.random() < 0.5
+    prompt = {term: 1 if unit else dice.randrange(1, 50) for term in dice.sample("abcdefgh", dice.randrange(9))}
     return Archive(
         steps,
         prompt,
-        draw(st.integers(-2, 150)),
-        draw(st.integers(1, 60)),
-        draw(st.sampled_from([0, 0, 400, 600, 999])),
-        draw(st.frozensets(some_ids, max_size=4)),
-        tuple(draw(st.lists(some_ids, max_size=2))),
+        dice.randrange(-2, 150),
+        dice.randrange(1, 60),
+        dice.choice([0, 0, 400, 600, 999]),
+        frozenset(dice.sample(ids, min(len(ids), dice.randrange(4)))),
+        tuple(dice.choices(ids, k=dice.randrange(4))) if ids else (),
     )
+
+
+def archives() -> st.SearchStrategy[Archive]:
+    """One draw makes a whole archive: drawn piece by piece they are slow to come and too sparse to tie."""
+    return st.integers(0, 2**32).map(lambda seed: random_archive(Random(seed)))
 
 
 def oracle(archive: Archive) -> Selection:
@@ -148,22 +149,6 @@ def oracle(archive: Archive) -> Selection:
     return Selection(tuple(picks), tuple(dropped), left)
 
 
-def random_archive(dice: Random) -> Archive:
-    ids = dice.sample(range(60), dice.randrange(15))
-    steps = {i: (frozenset(dice.choices("abcdefgh", k=dice.randrange(6))), dice.randrange(61)) for i in ids}
-    unit = dice.random() < 0.5
-    prompt = {term: 1 if unit else dice.randrange(1, 50) for term in dice.sample("abcdefgh", dice.randrange(9))}
-    return Archive(
-        steps,
-        prompt,
-        dice.randrange(-2, 150),
-        dice.randrange(1, 60),
-        dice.choice([0, 0, 400, 600, 999]),
-        frozenset(dice.sample(ids, min(len(ids), dice.randrange(4)))),
-        tuple(dice.sample(ids, min(len(ids), dice.randrange(3)))),
-    )
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_the_cover_is_what_the_naive_oracle_says(seed: int) -> None:
     dice = Random(seed)
@@ -172,7 +157,7 @@ def test_the_cover_is_what_the_naive_oracle_says(seed: int) -> None:
         assert archive.selection() == oracle(archive), archive
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(archives())
 def test_of_steps_with_the_same_terms_the_newest_is_chosen_first(archive: Archive) -> None:
     selection = archive.selection()
@@ -185,7 +170,7 @@ def test_of_steps_with_the_same_terms_the_newest_is_chosen_first(archive: Archiv
                 assert turns[newer] < turn
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(archives())
 def test_picks_and_drops_stand_in_the_order_of_their_gains_the_newest_first(archive: Archive) -> None:
     selection = archive.selection()
@@ -193,7 +178,7 @@ def test_picks_and_drops_stand_in_the_order_of_their_gains_the_newest_first(arch
     assert list(selection.dropped) == sorted(selection.dropped, key=archive.turn_of)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(archives())
 def test_a_term_of_a_dropped_pick_is_never_served_by_an_older_step(archive: Archive) -> None:
     selection = archive.selection()
@@ -204,7 +189,7 @@ def test_a_term_of_a_dropped_pick_is_never_served_by_an_older_step(archive: Arch
                 assert not pick.terms & carried
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(archives())
 def test_no_state_comes_in_while_a_newer_one_with_the_same_terms_stays_out(archive: Archive) -> None:
     """A step that the prompt names is exempt: the user asked for that very state, and its label says that it is old."""
@@ -216,7 +201,7 @@ def test_no_state_comes_in_while_a_newer_one_with_the_same_terms_stays_out(archi
         inside.add(pick.step_id)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(archives())
 def test_what_comes_in_never_takes_more_than_the_budget_and_one_step_never_more_than_a_call(archive: Archive) -> None:
     selection = archive.selection()
@@ -224,7 +209,7 @@ def test_what_comes_in_never_takes_more_than_the_budget_and_one_step_never_more_
     assert all(pick.cost <= archive.cap for pick in selection.picks + selection.dropped)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(archives(), st.randoms(use_true_random=False))
 def test_the_order_in_which_steps_were_indexed_changes_nothing(archive: Archive, dice: Random) -> None:
     shuffled = list(archive.steps.items())
