@@ -15,7 +15,7 @@ from harness.align import Alignment
 from harness.history import History
 from harness.plan import Planner
 from harness.reading import Intake
-from harness.view import OpenTurn, View, load_state, save_state
+from harness.view import TURN_FILE, VIEW_FILE, OpenTurn, View, load_state, save_state
 from mmu.unit import MMU
 from store import Audit, ColdNode, ColdStore, IndexEntry, Progress, Recovery, StoreError
 
@@ -122,7 +122,31 @@ class Branch:
     def __init__(self, fork: Fork, mmu: MMU, seal: str) -> None:
         self.fork, self.mmu, self.store = fork, mmu, mmu.store
         self.intake, self.planner = Intake(mmu), Planner(mmu, seal)
-        self.view, self.turn = View.load(mmu.store), OpenTurn.load(mmu.store)
+        self.view, self.turn = View(), OpenTurn()
+        self._seen: dict[str, bytes | None] = {VIEW_FILE: None, TURN_FILE: None}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take in what another process did to this prompt since. Raises StoreFormatError for a damaged file."""
+        if self._changed(VIEW_FILE):
+            self.view = View.load(self.store)
+        if self._changed(TURN_FILE):
+            self.turn = OpenTurn.load(self.store)
+
+    def _changed(self, name: str) -> bool:
+        raw = self.store.read_document(name)
+        changed = raw is not None and raw != self._seen[name]
+        self._seen[name] = raw
+        return changed
+
+    def keep(self, *, view: View | None = None, turn: OpenTurn | None = None) -> None:
+        """Hold a view or a turn, and save it. Raises StoreWriteError; a turn is then held all the same, a view is not."""
+        if view is not None:
+            self._seen[VIEW_FILE] = view.save(self.store)
+            self.view = view
+        if turn is not None:
+            self.turn = turn
+            self._seen[TURN_FILE] = turn.save(self.store)
 
 
 class Branches:
@@ -159,6 +183,7 @@ class Branches:
         """
         found: list[tuple[bool, int, Branch, Alignment]] = []
         for branch in self._by_recency():
+            branch.refresh()
             alignment = branch.intake.align(history, branch.turn.order)
             continues = self._continues(branch, alignment, history)
             if continues and branch is self.current and branch.turn.missing.issuperset(alignment.missing):
@@ -169,8 +194,7 @@ class Branches:
             return self._use(branch, alignment)
         gone = [step_id for step_id in alignment.inner if step_id not in branch.turn.missing]
         if matched and len(alignment.lost) == 1 and gone == list(alignment.lost):
-            branch.view = replace(branch.view, withdrawn=branch.view.withdrawn | set(alignment.lost))
-            branch.view.save(branch.store)
+            branch.keep(view=replace(branch.view, withdrawn=branch.view.withdrawn | set(alignment.lost)))
             return self._use(branch, alignment)
         fork = self._fork(branch, [*gone, *alignment.lost][0] if matched else None)
         return self._use(fork, fork.intake.align(history))
@@ -198,8 +222,7 @@ class Branches:
         branch = self._branch(fork.session)
         branch.turn = replace(parent.turn.evicted(), missing=frozenset(), order=())
         if step is not None:
-            branch.view = parent.view.below(fork.step)
-            branch.view.save(branch.store)
+            branch.keep(view=parent.view.below(fork.step))
         return branch
 
     def _use(self, branch: Branch, alignment: Alignment) -> tuple[Branch, Alignment]:

@@ -29,3 +29,11 @@ class DispatchError(HarnessError):
 
 class SessionFileError(HarnessError):
     """A file that holds no session the harness can run."""
+
+
+class ModelCallError(HarnessError):
+    """A model that a command was to call did not answer."""
+
+    def __init__(self, model: str, error: Exception) -> None:
+        first = str(error).strip().split("\n", 1)[0]
+        super().__init__(f"model {model!r}: {type(error).__name__}: {first}")

@@ -16,7 +16,7 @@ from harness.clock import Clock
 from harness.dialects import DialectName, detect, make
 from harness.dispatch import Dispatch
 from harness.errors import DispatchError, HistoryError
-from harness.history import Reader
+from harness.history import Reader, compact
 from harness.ledger import Ledger
 from harness.plan import Plan
 from harness.reading import Beside, beside
@@ -133,8 +133,15 @@ class Harness:
 
     def _bypass(self, history: Sequence[Any], error: Exception) -> Dispatch:
         fault = f"bypassed: {type(error).__name__}: {error}"
-        turn = self._branches.current.turn
-        return Dispatch(_copies(history), Receipt(turn.number, turn.dispatches, "bypass", faults=(fault,)), object())
+        turn, size = self._branches.current.turn, _size(history, self.meter)
+        receipt = Receipt(turn.number, turn.dispatches, "bypass", full=size, baseline=size, sent=size, faults=(fault,))
+        return Dispatch(_copies(history), receipt, object())
+
+    def _book_unanswered(self, branch: Branch) -> None:
+        """A turn begins: what was sent on this branch before and never answered will not be any more."""
+        for opened in [one for one in self._open.values() if one.branch is branch]:
+            if opened.dispatch.turn != branch.turn.number:
+                self.post_turn_response(opened.dispatch, None, outcome="unanswered")
 
     def _reader(self, history: Sequence[Any], named: DialectName | None) -> Reader:
         self._usual = named or detect(history, self._usual)
@@ -159,16 +166,18 @@ class Harness:
         planned, faults = plan(may_fold=True), list[str]()
         try:
             if planned.view != branch.view:
-                planned.view.save(branch.store)
+                branch.keep(view=planned.view)
         except StoreError as error:  # another process would send other bytes: nothing folds
             faults.append(f"not folded: {error}")
             planned = plan(may_fold=False)
+        begins = planned.turn.number != branch.turn.number
         try:
-            planned.turn.save(branch.store)
+            branch.keep(turn=planned.turn)
         except StoreError as error:
             faults.append(f"the open turn was not saved: {error}")
+        if begins:
+            self._book_unanswered(branch)
         sibling = any(one.dispatch.turn == planned.turn.number for one in self._open.values())
-        branch.view, branch.turn = planned.view, planned.turn
         receipt = replace(
             planned.receipt,
             mode=self.mode,
@@ -206,9 +215,8 @@ class Harness:
             over = ends and receipt.turn == branch.turn.number and branch.turn.is_open
             if over and not receipt.sibling and receipt.mode != "bypass":
                 receipt = replace(receipt, evicted=(*receipt.evicted, *(h.step_id for h in branch.turn.hydrated)))
-                branch.turn = branch.turn.evicted()
                 try:
-                    branch.turn.save(branch.store)
+                    branch.keep(turn=branch.turn.evicted())
                 except StoreError as error:
                     faults.append(f"the end of the turn was not saved: {error}")
             receipt = replace(receipt, faults=tuple(faults), post_ms=self._clock.timer() - begun)
@@ -259,8 +267,7 @@ class Harness:
     def _pinned(self, pins: frozenset[int]) -> None:
         with self._lock:
             branch = self._branches.current
-            branch.view = replace(branch.view, pins=pins)
-            branch.view.save(branch.store)
+            branch.keep(view=replace(branch.view, pins=pins))
 
     @property
     def mmu(self) -> MMU:
@@ -294,6 +301,14 @@ class Harness:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _size(history: Sequence[Any], meter: Meter) -> int:
+    """About what a history costs that could not be read; 0 if it cannot even be written down."""
+    try:
+        return meter.count(compact(list(history)).decode())
+    except (TypeError, ValueError, RecursionError):
+        return 0
 
 
 def _copies(history: Sequence[Any]) -> list[Any]:

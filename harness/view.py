@@ -54,9 +54,9 @@ class View:
         except (KeyError, TypeError, ValueError) as error:
             raise StoreFormatError(_path(store, VIEW_FILE), f"unreadable ({error!r})") from error
 
-    def save(self, store: ColdStore) -> None:
-        """Keep it. Raises StoreWriteError."""
-        save_state(store, VIEW_FILE, self)
+    def save(self, store: ColdStore) -> bytes:
+        """Keep it; gives what was written. Raises StoreWriteError."""
+        return save_state(store, VIEW_FILE, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,12 @@ class OpenTurn:
         except (KeyError, TypeError) as error:
             raise StoreFormatError(_path(store, TURN_FILE), f"unreadable ({error!r})") from error
 
-    def save(self, store: ColdStore) -> None:
-        """Keep it. Raises StoreWriteError. Not flushed: a turn lost with the power is planned anew, to the same bytes."""
-        save_state(store, TURN_FILE, self, flush=False)
+    def save(self, store: ColdStore) -> bytes:
+        """Keep it; gives what was written. Raises StoreWriteError.
+
+        Not flushed: a turn that a power cut loses is planned anew, to the same bytes.
+        """
+        return save_state(store, TURN_FILE, self, flush=False)
 
 
 def _path(store: ColdStore, name: str) -> Any:
@@ -148,6 +151,8 @@ def load_state(store: ColdStore, name: str) -> dict[str, Any] | None:
     return state
 
 
-def save_state(store: ColdStore, name: str, state: Any, *, flush: bool = True) -> None:
-    """Keep a state as a versioned document. Raises StoreWriteError."""
-    store.write_document(name, orjson.dumps({"version": _VERSION, "state": state}, default=sorted), flush=flush)
+def save_state(store: ColdStore, name: str, state: Any, *, flush: bool = True) -> bytes:
+    """Keep a state as a versioned document; gives its bytes. Raises StoreWriteError."""
+    raw = orjson.dumps({"version": _VERSION, "state": state}, default=sorted)
+    store.write_document(name, raw, flush=flush)
+    return raw

@@ -19,6 +19,11 @@ _BETWEEN = re.compile(r"[\s,:]*")
 _DECODER = json.JSONDecoder()
 
 
+def words(parts: Iterable[Part]) -> str:
+    """What a step is found by: its rendering without the names of roles, which stand in every step."""
+    return well_formed("\n".join(part.text if isinstance(part, Text) else _render(part) for part in parts))
+
+
 def render(parts: Iterable[Part]) -> str:
     """The readable text of a step: `user: ...`, `$ command`, output, one line for each picture.
 

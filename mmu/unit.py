@@ -13,7 +13,7 @@ from mmu.hydration import Hydration, bound
 from mmu.policy import HydrationPolicy
 from mmu.postings import DictPostings
 from mmu.recall import Ranked, Status, chronology, tiers
-from mmu.rendering import headline, render
+from mmu.rendering import headline, render, words
 from mmu.step import Step, well_formed
 from mmu.tokens import Meter
 from mmu.value import value_after
@@ -88,6 +88,7 @@ class MMU:
                     rendering=rendering,
                     tokens=self.meter.count(rendering),
                     summary=well_formed(summary),
+                    found=terms.extract(well_formed(summary), rendering, self.policy.terms_per_step),
                     timestamp=timestamp,
                 )
             ]
@@ -110,17 +111,16 @@ class MMU:
             rendering=rendering,
             tokens=tokens,
             summary=summary,
+            # The summary only repeats what the rendering says, with sizes that would be found like any other number.
+            found=terms.extract("", words(step.parts), self.policy.terms_per_step),
             timestamp=step.timestamp,
             match_key=step.match_key,
             messages=step.messages,
         )
 
-    def _build(self, *, rendering: str, summary: str, **given: Any) -> ColdNode:
-        found = terms.extract(summary, rendering, self.policy.terms_per_step)
+    def _build(self, *, found: terms.Terms, **given: Any) -> ColdNode:
         return ColdNode.build(
             session=self.store.session,
-            rendering=rendering,
-            summary=summary,
             identifiers=found.identifiers,
             files=found.files,
             commands=found.commands,

@@ -22,6 +22,7 @@ from harness.cli.options import (
 )
 from harness.cli.tables import ledger_table, totals_lines
 from harness.clients import LiteLLM
+from harness.errors import HarnessError, ModelCallError
 from harness.harness import Harness
 from harness.receipt import Receipt
 from harness.recorded import load
@@ -63,7 +64,14 @@ def run_command(
             store, session=name, policy=read_policy(policy), mode="observe" if observe else "active"
         ) as memory:
             ran = run(memory, recorded, client=client, model=model)
-            receipts = list(_with_progress(ran, recorded.name, len(recorded.calls)))
+            try:
+                receipts = list(_with_progress(ran, recorded.name, len(recorded.calls)))
+            except HarnessError:
+                raise
+            except Exception as error:  # whatever the model's client raises
+                if client is None:
+                    raise
+                raise ModelCallError(model, error) from error
         documents.append(
             {"session": name, "receipts": [r.document() for r in receipts], "totals": totals(receipts).document()}
         )
