@@ -139,13 +139,17 @@ class Branch:
         self._seen[name] = raw
         return changed
 
-    def keep(self, *, view: View | None = None, turn: OpenTurn | None = None) -> None:
-        """Hold a view or a turn, and save it. Raises StoreWriteError; a turn is then held all the same, a view is not."""
+    def keep(self, *, view: View | None = None, turn: OpenTurn | None = None, save: bool = True) -> None:
+        """Hold a view or a turn, and save it (a turn: if wanted).
+
+        Raises StoreWriteError; a turn is then held all the same, a view is not.
+        """
         if view is not None:
             self._seen[VIEW_FILE] = view.save(self.store)
             self.view = view
         if turn is not None:
             self.turn = turn
+        if turn is not None and save:
             self._seen[TURN_FILE] = turn.save(self.store)
 
 

@@ -61,7 +61,9 @@ def fold(
     whose results went before do."""
     steps = reading.steps
     total = reading.outside + hot
-    total += sum(reading.forms.tokens(s, cut=s in view.cut) for s in steps if s not in view.folded)
+    total += sum([reading.forms.tokens(s, cut=s in view.cut) for s in steps if s not in view.folded])
+    if total <= at.high and not (begins and view.cut):
+        return Left(view)
     faults: list[str] = []
     whole: tuple[int, ...] = ()
     if begins:

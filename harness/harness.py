@@ -216,7 +216,8 @@ class Harness:
             if over and not receipt.sibling and receipt.mode != "bypass":
                 receipt = replace(receipt, evicted=(*receipt.evicted, *(h.step_id for h in branch.turn.hydrated)))
                 try:
-                    branch.keep(turn=branch.turn.evicted())
+                    # Where nothing was brought back, a restart finds nothing in place, whatever it thinks of the turn.
+                    branch.keep(turn=branch.turn.evicted(), save=bool(receipt.hydrated))
                 except StoreError as error:
                     faults.append(f"the end of the turn was not saved: {error}")
             receipt = replace(receipt, faults=tuple(faults), post_ms=self._clock.timer() - begun)

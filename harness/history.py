@@ -128,10 +128,14 @@ class HistoryStep:
 
 @dataclass(frozen=True)
 class History:
-    """All messages of a request, and the steps they form. System and developer messages belong to no step."""
+    """All messages of a request, and the steps they form. System and developer messages belong to no step.
+
+    The first `settled` messages stood in the history before as they are, and were found in order there.
+    """
 
     messages: tuple[Message, ...]
     steps: tuple[HistoryStep, ...]
+    settled: int = 0
 
     @property
     def tokens(self) -> int:
@@ -212,14 +216,26 @@ class Reader:
         self._seen: dict[bytes, Message] = {}
         self._size = 0
         self._last = History((), ())
+        self.sound = 0
+        """How many messages of the last history the check of calls and results found in order; that check sets it."""
 
     def read(self, history: Sequence[Any]) -> History:
         """The history in steps. Raises HistoryError that names the message and what is wrong."""
-        messages = tuple([self._message(item, number) for number, item in enumerate(history)])
+        messages = tuple([self._known(item) or self._message(item, number) for number, item in enumerate(history)])
         kept = _settled(self._last, messages)
         start = kept[-1].positions[-1] + 1 if kept else 0
-        self._last = History(messages, (*kept, *group(messages[start:], start)))
+        self._last = History(messages, (*kept, *group(messages[start:], start)), min(start, self.sound))
+        self.sound = 0
         return self._last
+
+    def _known(self, item: Any) -> Message | None:
+        """A message that was read before, by its bytes; the short way for nearly all of a history."""
+        if type(item) is not dict:
+            return None
+        try:
+            return self._seen.get(orjson.dumps(item, option=_PLAIN))
+        except (TypeError, orjson.JSONEncodeError):
+            return None
 
     def _message(self, item: Any, number: int) -> Message:
         try:

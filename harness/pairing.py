@@ -67,9 +67,12 @@ def heal(history: History, reader: Reader) -> Healed:
     call is left out; a call that was never answered gets an answer that says so, unless it is the newest step; ids that
     repeat get a suffix from the second on.
     """
-    found = problems(history.messages, reader.dialect)
-    if not found:
+    # What was in order before and has not changed since need not be looked at again.
+    start = 0 if reader.dialect.unique_calls else history.settled
+    if not problems(history.messages[start:], reader.dialect):
+        reader.sound = len(history.messages)
         return Healed(tuple(enumerate(history.messages)))
+    found = problems(history.messages, reader.dialect)
     owner = {position: at for at, step in enumerate(history.steps) for position in step.positions}
     names = _Names(reader.dialect.unique_calls)
     forms: list[Form] = []

@@ -106,7 +106,8 @@ class Log:
         except OSError as error:
             raise StoreWriteError(self.path, error) from error
         try:
-            os.ftruncate(descriptor, at)  # a torn tail of a writer that died is not glued to
+            if os.fstat(descriptor).st_size > at:
+                os.ftruncate(descriptor, at)  # a torn tail of a writer that died is not glued to
             written = 0
             while written < len(data):
                 written += os.pwrite(descriptor, data[written:], at + written)

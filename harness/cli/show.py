@@ -49,7 +49,6 @@ def status(
             "bytes": sum(entry.size for entry in opened.entries.values()),
             "folded": len(view.folded),
             "turn": turn.number,
-            "turn_is_open": turn.is_open,
             "in_prompt_for_this_turn": [piece.step_id for piece in turn.hydrated],
             "baseline_tokens": turn.baseline,
             "redone": list(opened.recovery.redone),
