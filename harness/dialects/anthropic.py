@@ -123,13 +123,15 @@ class AnthropicMessages:
         return {**body, "content": blocks}
 
     def filled(self, body: dict[str, Any]) -> dict[str, Any]:
-        """See `Dialect.filled`."""
+        """See `Dialect.filled`. Words behind a call (put there after an abort) are refused too: calls come last."""
         content = body.get("content")
         if content == "":
             return {**body, "content": EMPTY}
         if not isinstance(content, list):
             return body
         kept = [_filled(block) for block in content if not _is_empty(block)]
+        if body.get("role") == "assistant":
+            kept.sort(key=lambda block: block.get("type") == "tool_use")
         if kept == content:
             return body
         return {**body, "content": kept or [{"type": "text", "text": EMPTY}]}

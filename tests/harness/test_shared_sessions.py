@@ -42,8 +42,6 @@ def torn(messages: list[dict[str, Any]]) -> list[int]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_a_recorded_session_runs_valid_untouched_and_with_every_size_accounted_for(path: Path, meter: Any) -> None:
-    if "generateContent" in path.read_text(encoding="utf-8"):
-        pytest.skip("some of its exchanges are of another dialect")
     for recorded in load(path):
         before = json.dumps([asked.history for asked in recorded.calls])
         store = MemoryStore(recorded.name)
