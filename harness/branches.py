@@ -72,9 +72,13 @@ class BranchStore:
         self._entries.update((entry.step_id, entry) for entry in entries)
         return entries
 
-    def archive(self, nodes: Sequence[ColdNode]) -> Sequence[IndexEntry]:
+    def archive(self, nodes: Sequence[ColdNode], *, flush: bool = True) -> Sequence[IndexEntry]:
         """Archive on this branch. Raises as `ColdStore.archive`."""
-        return self._took(self.own.archive(nodes))
+        return self._took(self.own.archive(nodes, flush=flush))
+
+    def flush(self) -> None:
+        """Make this branch's steps durable."""
+        self.own.flush()
 
     def get(self, step_id: int) -> ColdNode:
         """A step of this branch or, below the fork, of its parent. Raises as `ColdStore.get`."""

@@ -145,7 +145,9 @@ def findings(story: Story, receipts: Sequence[Receipt]) -> dict[str, Any]:
         {"turn": p.turn, "prompt": p.prompt, "evidence": p.evidence, "outcome": outcome(p, receipts)}
         for p in story.probes
     ]
-    example = next((p.turn for p in story.probes if outcome(p, receipts) == "all"), receipts[-1].turn)
+    shown = {receipt.turn for receipt in receipts if receipt.hydrated}
+    found = [p.turn for p in story.probes if outcome(p, receipts) == "all" and p.turn in shown]
+    example = found[0] if found else receipts[-1].turn
     return {
         "title": story.title,
         "totals": totals(receipts).document(),

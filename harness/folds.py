@@ -131,9 +131,16 @@ def _cut(
 
 
 def _verified(step_ids: Iterable[int], store: ColdStore, faults: list[str]) -> tuple[int, ...]:
-    """The steps that read back whole from the store: only they may leave the prompt."""
-    sound = []
-    for step_id in step_ids:
+    """The steps that are durable and read back whole from the store: only they may leave the prompt."""
+    sound: list[int] = []
+    chosen = list(step_ids)
+    try:
+        if chosen:
+            store.flush()
+    except StoreError as error:
+        faults.append(f"not folded: {error}")
+        return ()
+    for step_id in chosen:
         try:
             store.get(step_id)
         except StoreError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from harness import calls
 from harness.branches import Branch, Branches
@@ -15,7 +15,7 @@ from harness.clients import Client
 from harness.clock import Clock
 from harness.dialects import DialectName, detect, make
 from harness.dispatch import Dispatch
-from harness.errors import DispatchError, HistoryError
+from harness.errors import DispatchError, HarnessError, HistoryError
 from harness.history import Reader, compact
 from harness.ledger import Ledger
 from harness.plan import Plan
@@ -73,6 +73,9 @@ class Harness:
         mode: Mode = "active",
         on_fault: OnFault = "bypass",
     ) -> None:
+        if mode not in get_args(Mode) or on_fault not in get_args(OnFault):
+            expected = f"mode {', '.join(get_args(Mode))}; on_fault {', '.join(get_args(OnFault))}"
+            raise HarnessError(f"mode {mode!r}, on_fault {on_fault!r}: expected {expected}")
         self.store, self.policy, self.meter, self.mode, self.client = store, policy, meter, mode, client
         self.ledger = Ledger(store)
         self.faults: tuple[str, ...] = tuple(map(str, store.faults))

@@ -107,7 +107,8 @@ class Intake:
         new = [(alignment.ids[at], history.steps[at]) for at in alignment.new if history.steps[at].complete]
         faults: tuple[str, ...] = ()
         try:
-            self._mmu.archive([_archivable(step_id, step) for step_id, step in new])
+            # The client shows these steps: they must be durable when they leave its prompt or it drops one, not before.
+            self._mmu.archive([_archivable(step_id, step) for step_id, step in new], flush=bool(alignment.missing))
         except StoreError as error:
             faults, new = (f"not archived: {error}",), []
         lines = self._lines.setdefault(reader.dialect.name, ResultLines(reader))

@@ -16,7 +16,6 @@ from mmu.recall import Ranked, Status, chronology, tiers
 from mmu.rendering import headline, render, words
 from mmu.step import Step, well_formed
 from mmu.tokens import Meter
-from mmu.value import value_after
 from store import ColdNode, ColdStore, IndexEntry, StoreError, encode_text
 
 
@@ -72,9 +71,9 @@ class MMU:
 
     # -- archive and fold
 
-    def archive(self, steps: Sequence[Step]) -> Sequence[IndexEntry]:
-        """Write complete steps to the store with one flush; on return they are durable. Raises StoreError."""
-        return self._keep([self._node(step) for step in steps])
+    def archive(self, steps: Sequence[Step], *, flush: bool = True) -> Sequence[IndexEntry]:
+        """Write complete steps to the store; with `flush` they are durable on return. Raises StoreError."""
+        return self._keep([self._node(step) for step in steps], flush=flush)
 
     def fold(self, text: str, step_id: int, *, summary: str = "", timestamp: str = "") -> IndexEntry:
         """Archive a text under the id that its history gives it (seed `fold`). Raises StoreError."""
@@ -94,9 +93,9 @@ class MMU:
             ]
         )[0]
 
-    def _keep(self, nodes: Sequence[ColdNode]) -> Sequence[IndexEntry]:
+    def _keep(self, nodes: Sequence[ColdNode], *, flush: bool = True) -> Sequence[IndexEntry]:
         self.refresh()
-        entries = self.store.archive(nodes)
+        entries = self.store.archive(nodes, flush=flush)
         self._index(entries)
         return entries
 
@@ -206,6 +205,8 @@ class MMU:
         entry = self.store.entries[rank.step_id]
         value, fault = None, None
         try:
+            from mmu.value import value_after  # noqa: PLC0415 - only recall asks for values; its patterns take time
+
             node = self.store.get(rank.step_id)
             value = value_after(query, (node.summary, node.rendering))
         except StoreError as error:  # the step is listed all the same: hiding it would make an older one the latest

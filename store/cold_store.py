@@ -54,12 +54,18 @@ class ColdStore(Protocol):
     def refresh(self) -> Sequence[IndexEntry]:
         """Take in what other processes archived since; returns the new entries."""
 
-    def archive(self, nodes: Sequence[ColdNode]) -> Sequence[IndexEntry]:
-        """Write steps durably, all or none, with one flush; on return they are acknowledged.
+    def archive(self, nodes: Sequence[ColdNode], *, flush: bool = True) -> Sequence[IndexEntry]:
+        """Write steps, all or none, with one flush; on return they are acknowledged.
+
+        Without `flush` they are acknowledged by the next `flush`: until then a killed process loses nothing, a power cut
+        may. That is enough for a step that its client still shows.
 
         The same payload again is a no-op. Raises NodeConflictError (another payload), OrphanedNodeError (a file without
         entry stands there), StoreWriteError, StoreLockedError. After a raise nothing of the call is kept.
         """
+
+    def flush(self) -> None:
+        """Make durable what was archived without a flush. Raises StoreWriteError or StoreLockedError."""
 
     def get(self, step_id: int) -> ColdNode:
         """Read a step with all its hashes checked.

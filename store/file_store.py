@@ -202,13 +202,13 @@ class FileStore:
 
     # -- writing
 
-    def archive(self, nodes: Sequence[ColdNode]) -> Sequence[IndexEntry]:
-        """Write steps durably, all or none, one flush for all. Raises as `ColdStore.archive`."""
+    def archive(self, nodes: Sequence[ColdNode], *, flush: bool = True) -> Sequence[IndexEntry]:
+        """Write steps, all or none, one flush for all. See `ColdStore.archive`."""
         with self._lock.held():
             self.refresh()
             fresh = check_batch(nodes, self.session, self._index, lambda file: (self.folder / file).exists())
             if fresh:
-                self._commit(fresh)
+                self._commit(fresh, flush=flush)
         if len(self._unfiled) >= _FILE_BATCH or self._unfiled_bytes > 2**24:
             # What is acknowledged stays so; a disk that is full now only leaves files to be completed later.
             with contextlib.suppress(StoreWriteError, StoreLockedError):
@@ -219,21 +219,28 @@ class FileStore:
         """Give an orphaned node its entry (explicit repair only). Raises NodeConflictError, StoreWriteError."""
         with self._lock.held():
             self.refresh()
-            self._commit(check_batch([node], self.session, self._index, lambda file: False))
+            self._commit(check_batch([node], self.session, self._index, lambda file: False), flush=True)
 
-    def _commit(self, nodes: Sequence[ColdNode]) -> None:
+    def flush(self) -> None:
+        """Make durable, and file, what was archived without a flush. Raises StoreWriteError or StoreLockedError."""
+        if self._unfiled:
+            self._file_pending()
+
+    def _commit(self, nodes: Sequence[ColdNode], *, flush: bool) -> None:
         entries = [IndexEntry.of(node, layout.node_file(node.step_id)) for node in nodes]
         documents = [node.document() for node in nodes]
         bodies = [
             {"record": "archive", "entry": entry.document(), "node": document}
             for entry, document in zip(entries, documents, strict=True)
         ]
-        self._append(bodies)
+        self._append(bodies, flush=flush)
         self._committed = True
         for entry, document in zip(entries, documents, strict=True):
             self._unfiled[entry.step_id] = document
             self._index[entry.step_id] = entry
             self._unfiled_bytes += entry.size
+            if not flush:
+                continue
             with contextlib.suppress(StoreWriteError):  # acknowledged by now; filing completes it
                 self._check_node_folder()
                 layout.create(self._node_path(entry.step_id), serialized(document))
@@ -261,12 +268,13 @@ class FileStore:
             steps = sorted(self._unfiled)
             self._check_node_folder()
             layout.private_folder(self.folder / layout.NODE_FOLDER)
+            if steps:
+                layout.sync(self._log.path)  # the log is the commit point: a file never comes before its record
             for step_id in steps:
                 path = self._node_path(step_id)
-                if step_id in self._written and path.exists():
-                    layout.sync(path)
-                else:  # missing, or left half written by a process that died
-                    layout.replace(path, serialized(self._unfiled[step_id]))
+                if step_id not in self._written or not path.exists():  # not written, or half, by a process that died
+                    layout.replace(path, serialized(self._unfiled[step_id]), flush=False)
+                layout.sync(path)
             if steps:
                 layout.sync(self.folder / layout.NODE_FOLDER)
                 self._append([{"record": "filed", "steps": steps}], flush=False)

@@ -92,7 +92,7 @@ def last_line(descriptor: int, size: int) -> tuple[bytes, bool]:
     """The last line of a file of `size` bytes, without its line feed, and whether it lacks one (a torn write)."""
     tail, start = b"", size
     while start > 0 and b"\n" not in tail[:-1]:
-        start = max(0, start - 65_536)
+        start = max(0, start - 8_192)
         tail = os.pread(descriptor, size - start, start)
     torn = bool(tail) and not tail.endswith(b"\n")
     return tail.removesuffix(b"\n").rpartition(b"\n")[2], torn

@@ -33,13 +33,16 @@ class MemoryStore:
         """Nobody else writes here."""
         return ()
 
-    def archive(self, nodes: Sequence[ColdNode]) -> Sequence[IndexEntry]:
+    def archive(self, nodes: Sequence[ColdNode], *, flush: bool = True) -> Sequence[IndexEntry]:
         """Keep steps, all or none. Raises NodeConflictError or OrphanedNodeError."""
         fresh = check_batch(nodes, self.session, self.index, lambda file: file in self.files)
         for node in fresh:
             self.files[node_file(node.step_id)] = node.to_bytes()
             self.index[node.step_id] = IndexEntry.of(node, node_file(node.step_id))
         return [self.index[node.step_id] for node in nodes]
+
+    def flush(self) -> None:
+        """Nothing is pending here."""
 
     def get(self, step_id: int) -> ColdNode:
         """Read a step with all its hashes checked. Raises as `ColdStore.get`."""

@@ -96,7 +96,8 @@ def scan(
         )
         return
     if not found.pieces:
-        console.print("nothing archived matches; nothing would be added")
+        reason = "what matches does not verify or fit" if found.faults or found.dropped else "nothing archived matches"
+        console.print(f"{reason}; nothing would be added")
     for pick in found.dropped:
         console.print(f"no room for step {pick.step_id} ({pick.cost:,} tokens)")
     for fault in found.faults:

@@ -99,6 +99,10 @@ def demo(store: StoreOption = STORE, json: JsonOption = False) -> None:
         print_json({"store": str(store), "sessions": documents})
     else:
         first = documents[-1]["session"]
+        console.print("\nIn short:", style="bold")
+        for document in documents:
+            sent, full, share = (document["totals"][name] for name in ("sent_sum", "full_sum", "share"))
+            console.print(f"  {document['session']}: {sent:,} tokens sent instead of {full:,} ({100 * share:.0f} %)")
         console.print("\nWhat to look at next:", style="bold")
         console.print(f"  mmu report {first} --store {store}        the whole ledger of the last session")
         console.print(f"  mmu explain {first} {documents[-1]['example_turn']} --store {store}     why a step came back")

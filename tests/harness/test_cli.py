@@ -297,7 +297,7 @@ MISTAKES: list[tuple[Any, tuple[str, ...], int, str]] = [
     (files, ("scan", "x", "--policy", "bad.json"), 12, "bad.json: no JSON"),
     (files, ("scan", "x", "--policy", "list.json"), 12, "list.json: an object with the policy's fields"),
     (files, ("scan", "x", "--policy", "field.json"), 2, "high_water_marks: "),
-    (files, ("scan", "x", "--policy", "range.json"), 2, "low_water_tokens 99999 is above high_water_tokens 45000"),
+    (files, ("scan", "x", "--policy", "range.json"), 2, "low_water_tokens: 99999 is above high_water_tokens 45000"),
     (files, ("scan", "x", "--policy", "type.json"), 2, "low_water_tokens: "),
     (files, ("fold", "--step", "1", "--store", "bad.json"), 8, "this is a file, a store folder was expected"),
 ]

@@ -28,9 +28,9 @@ class FailingStore(MemoryStore):
         if operation in self.refuses:
             raise self.error
 
-    def archive(self, nodes: Sequence[ColdNode]) -> Sequence[IndexEntry]:
+    def archive(self, nodes: Sequence[ColdNode], *, flush: bool = True) -> Sequence[IndexEntry]:
         self._check("archive")
-        return super().archive(nodes)
+        return super().archive(nodes, flush=flush)
 
     def refresh(self) -> Sequence[IndexEntry]:
         self._check("refresh")
