@@ -302,11 +302,10 @@ def _settled(last: History, messages: Sequence[Message]) -> tuple[HistoryStep, .
 
     The newest step before the first difference may still change (a result can come), so it is not among them.
     """
-    same = 0
-    for before, now in zip(last.messages, messages, strict=False):
-        if before is not now:
-            break
-        same += 1
+    same = len(last.messages)
+    if messages[:same] != last.messages:  # the common case, that it only grew, is decided without a loop of ours
+        pairs = enumerate(zip(last.messages, messages, strict=False))
+        same = next((at for at, (before, now) in pairs if before is not now), min(same, len(messages)))
     count = 0
     for step in last.steps:
         if step.positions[-1] >= same or step.open_calls:

@@ -104,7 +104,7 @@ class ColdNode:
 
     def projection_hash(self) -> str:
         """SHA-256 of the projection's RFC 8785 bytes."""
-        return canonical_sha256(self.projection())
+        return sha256_hex(serialized(self.projection()))  # its values are of the node, which is checked as a whole
 
     def _document(self) -> dict[str, Any]:
         """The node as a JSON object, without the artifact hash, which cannot stand in what it covers (seed 2.3)."""
