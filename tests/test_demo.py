@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -148,6 +149,18 @@ def test_the_questions_of_the_seed_bring_back_the_newest_states_and_nothing_outd
     picked = {r.turn: [piece.step_id for piece in r.hydrated] for r in receipts}
     assert [picked[probe.turn] for probe in story.probes] == [[137], [342, 137, 447]]
     assert [outcome(probe, receipts) for probe in story.probes] == ["all", "all"]
+
+
+def test_the_figures_of_the_readme_are_those_of_the_demo(session: Session) -> None:
+    receipts = [call.receipt for call in session.calls]
+    sent, full = sum(r.sent for r in receipts), sum(r.full for r in receipts)
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    assert f"| {len(receipts)} | {full:,} | " in readme
+    told = re.search(rf"\| {len(receipts)} \| {full:,} \| ([\d,]+) ", readme)
+    assert told is not None
+    assert abs(int(told[1].replace(",", "")) - sent) < 0.002 * sent, (
+        "the session's name stands in hashes, which cost tokens"
+    )
 
 
 def test_the_recorded_session_is_as_long_as_it_claims() -> None:

@@ -22,6 +22,7 @@ from harness.cli.options import (
 )
 from harness.cli.tables import ledger_table, totals_lines
 from harness.clients import LiteLLM
+from harness.clock import Clock, fixed_clock, system_clock
 from harness.errors import HarnessError, ModelCallError
 from harness.harness import Harness
 from harness.receipt import Receipt
@@ -88,9 +89,12 @@ def run_command(
 def demo(store: StoreOption = STORE, json: JsonOption = False) -> None:
     """Run the two demonstration sessions offline and print what each turn cost."""
     documents = []
+    still = Clock(
+        fixed_clock().wall, system_clock().timer
+    )  # with one time for all steps, every run sends the same bytes
     for story in demonstration.stories():
         name = _fresh_session(store, f"demo-{story.recorded.name}")
-        with Harness.open(store, session=name, policy=story.policy) as memory:
+        with Harness.open(store, session=name, policy=story.policy, clock=still) as memory:
             receipts = list(_with_progress(run(memory, story.recorded), name, len(story.recorded.calls)))
         documents.append({"session": name, **demonstration.findings(story, receipts)})
         if not json:
