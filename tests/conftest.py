@@ -1,0 +1,6 @@
+"""What all tests share: property tests do not race the clock, and find the same examples on every machine."""
+
+from hypothesis import settings
+
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.load_profile("steady")
