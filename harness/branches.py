@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from types import MappingProxyType
 from typing import Any, Self
 
 from harness.align import Alignment
+from harness.errors import BranchError
 from harness.history import History
 from harness.plan import Planner
 from harness.reading import Intake
@@ -20,6 +22,7 @@ from mmu.unit import MMU
 from store import Audit, ColdNode, ColdStore, IndexEntry, Progress, Recovery, StoreError
 
 BRANCHES_FILE = "branches.json"
+BRANCH_FILE = "branch.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,9 @@ class Branches:
 
     def __init__(self, root: ColdStore, memory: Callable[[ColdStore], MMU]) -> None:
         self._root, self._memory = root, memory
+        branch_of = load_state(root, BRANCH_FILE)
+        if branch_of is not None:
+            raise BranchError(root.session, str(branch_of.get("root")))
         self._forks, current = read_forks(root)
         self._open: dict[str, Branch] = {}
         self.current = self._branch(current)
@@ -221,17 +227,28 @@ class Branches:
 
     def _fork(self, parent: Branch, step: int | None) -> Branch:
         """A new branch: of a parent before the first step that is gone, or without one."""
-        fork = Fork(f"{self._root.session}~{len(self._forks) + 2}")
+        fork = Fork(self._free_name())
         if step is not None:
             shared = max((s for s in parent.store.entries if s < step), default=None)
             link = parent.store.entries[shared].artifact_sha256 if shared is not None else ""
             fork = replace(fork, parent=parent.store.session, step=step, link=link)
         self._forks = (*self._forks, fork)
         branch = self._branch(fork.session)
+        own = {"root": self._root.session, **asdict(fork)}
+        save_state(self._root.sibling(fork.session), BRANCH_FILE, own)
         branch.turn = replace(parent.turn.evicted(), missing=frozenset(), order=())
         if step is not None:
             branch.keep(view=parent.view.below(fork.step))
         return branch
+
+    def _free_name(self) -> str:
+        """The next name that neither a branch nor a session of somebody else has."""
+        for number in count(len(self._forks) + 2):
+            name = f"{self._root.session}~{number}"
+            other = self._root.sibling(name)
+            if not other.entries and all(other.read_document(file) is None for file in (TURN_FILE, BRANCH_FILE)):
+                return name
+        raise AssertionError("numbers do not end")
 
     def _use(self, branch: Branch, alignment: Alignment) -> tuple[Branch, Alignment]:
         if branch is not self.current:

@@ -37,3 +37,11 @@ class ModelCallError(HarnessError):
     def __init__(self, model: str, error: Exception) -> None:
         first = str(error).strip().split("\n", 1)[0]
         super().__init__(f"model {model!r}: {type(error).__name__}: {first}")
+
+
+class BranchError(HarnessError):
+    """A branch that was to be opened as a session of its own: it is written through its root."""
+
+    def __init__(self, session: str, root: str) -> None:
+        self.session, self.root = session, root
+        super().__init__(f"session {session!r} is a branch of {root!r}; open {root!r}, and it is found by its history")

@@ -90,11 +90,12 @@ class HistoryStep:
     positions: tuple[int, ...]
     messages: tuple[Message, ...]
     open_calls: tuple[str, ...] = ()
+    growing: bool = False
 
     @property
     def complete(self) -> bool:
-        """Whether every call has its answer."""
-        return not self.open_calls and self.kind != "orphan"
+        """Whether every call has its answer, and no further item of the same answer can come (`growing`)."""
+        return not self.open_calls and not self.growing and self.kind != "orphan"
 
     @cached_property
     def match_key(self) -> str:
@@ -170,9 +171,11 @@ class Dialect(Protocol):
     """Whether all results of an assistant message must stand in one message."""
     unique_calls: bool
     """Whether a call id may stand in a request only once."""
+    free_order: bool
+    """Whether other items may stand between a call and its result."""
 
-    def read_message(self, body: Mapping[str, Any], raw: bytes) -> Message:
-        """A message from its plain values. Raises HistoryError with `where` empty."""
+    def read_message(self, body: Mapping[str, Any], raw: bytes, *, own: bool = True) -> Message:
+        """A message from its plain values; with `own` our envelopes are taken out. Raises HistoryError with `where` empty."""
 
     def tokens(self, body: Mapping[str, Any]) -> int:
         """What a message costs in a prompt."""
@@ -192,8 +195,8 @@ class Dialect(Protocol):
     def without_answers(self, body: dict[str, Any], gone: Collection[int]) -> dict[str, Any] | None:
         """A message without some of its answers (by place among them), None if nothing is left."""
 
-    def answer(self, call_id: str, text: str) -> dict[str, Any]:
-        """A message of ours that answers a call."""
+    def answer(self, call_id: str, text: str, caller: dict[str, Any]) -> dict[str, Any]:
+        """A message of ours that answers a call of the message `caller`."""
 
     def joined_answers(self, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Answer messages as the provider wants them: one by one, or in one message."""
@@ -222,8 +225,12 @@ class Reader:
     def read(self, history: Sequence[Any]) -> History:
         """The history in steps. Raises HistoryError that names the message and what is wrong."""
         messages = tuple([self._known(item) or self._message(item, number) for number, item in enumerate(history)])
+        if messages and messages[-1].kind == "ours":
+            # Nobody sends us our own words as the newest message: somebody quotes them.
+            body = plain(history[-1]) or {}
+            messages = (*messages[:-1], self.dialect.read_message(body, compact(body), own=False))
         kept = _settled(self._last, messages)
-        start = kept[-1].positions[-1] + 1 if kept else 0
+        start = max((step.positions[-1] for step in kept), default=-1) + 1
         self._last = History(messages, (*kept, *group(messages[start:], start)), min(start, self.sound))
         self.sound = 0
         return self._last
@@ -300,18 +307,22 @@ def plain(item: Any) -> Mapping[str, Any] | None:
 def _settled(last: History, messages: Sequence[Message]) -> tuple[HistoryStep, ...]:
     """The steps of the last history that stand in this one as they were: they need not be grouped again.
 
-    The newest step before the first difference may still change (a result can come), so it is not among them.
+    The two newest before the first difference may still change (a result can come), so they are not among them; and no
+    other step's message may stand between theirs (a result that comes late), so that the rest can be grouped by itself.
     """
     same = len(last.messages)
     if messages[:same] != last.messages:  # the common case, that it only grew, is decided without a loop of ours
         pairs = enumerate(zip(last.messages, messages, strict=False))
         same = next((at for at, (before, now) in pairs if before is not now), min(same, len(messages)))
-    count = 0
+    reach, count, cuts = -1, 0, [0]
     for step in last.steps:
-        if step.positions[-1] >= same or step.open_calls:
+        if step.positions[0] > reach:
+            cuts.append(count)  # everything before this step ends before it begins
+        reach = max(reach, step.positions[-1])
+        if reach >= same or step.open_calls:
             break
         count += 1
-    return last.steps[: max(0, count - 1)]
+    return last.steps[: max(cut for cut in cuts if cut <= max(0, count - 2))]
 
 
 class _Draft:
@@ -329,6 +340,7 @@ def group(messages: Sequence[Message], start: int = 0) -> Iterator[HistoryStep]:
     `start` is the position of the first message.
     """
     drafts: list[_Draft] = []
+    waiting: dict[str, list[_Draft]] = {}  # by call id, the newest last
     for position, message in enumerate(messages, start):
         newest = drafts[-1] if drafts else None
         if message.kind == "user":
@@ -338,16 +350,20 @@ def group(messages: Sequence[Message], start: int = 0) -> Iterator[HistoryStep]:
                 newest.positions.append(position)
                 newest.open_calls += message.calls
             else:
-                drafts.append(_Draft("exchange", position, message.calls))
+                newest = _Draft("exchange", position, message.calls)
+                drafts.append(newest)
+            for call in message.calls:
+                waiting.setdefault(call, []).append(newest)
         elif message.kind == "tool":
-            _place_answers(drafts, position, message)
+            _place_answers(drafts, waiting, position, message)
     for draft in drafts:
         mine = tuple([messages[position - start] for position in draft.positions])
-        yield HistoryStep(draft.kind, tuple(draft.positions), mine, tuple(draft.open_calls))
+        growing = draft is drafts[-1] and mine[-1].joins
+        yield HistoryStep(draft.kind, tuple(draft.positions), mine, tuple(draft.open_calls), growing)
 
 
-def _place_answers(drafts: list[_Draft], position: int, message: Message) -> None:
-    owner = next((d for d in reversed(drafts) if any(a in d.open_calls for a in message.answers)), None)
+def _place_answers(drafts: list[_Draft], waiting: dict[str, list[_Draft]], position: int, message: Message) -> None:
+    owner = next((waiting[a][-1] for a in message.answers if waiting.get(a)), None)
     if owner is None:
         owner = next((d for d in reversed(drafts[-2:]) if any(a in d.answered for a in message.answers)), None)
     if owner is None:
@@ -357,4 +373,5 @@ def _place_answers(drafts: list[_Draft], position: int, message: Message) -> Non
     for answer in message.answers:
         if answer in owner.open_calls:
             owner.open_calls.remove(answer)
+            waiting[answer].remove(owner)
         owner.answered.add(answer)

@@ -20,15 +20,16 @@ def problems(messages: Sequence[Message], dialect: Dialect) -> tuple[str, ...]:
     """What a provider would refuse: a result without its open call, a call whose answer does not follow before the next
     message (or, where one message must hold all of them, in the next one), a call id used twice.
 
-    Open calls at the very end are in order: their results are still to come.
     """
     found: list[str] = []
     pending: list[str] = []
     used: set[str] = set()
     caller, answered = -1, False
     for position, message in enumerate(messages):
-        if message.kind == "system" or (not pending and not message.answers and not message.calls):
+        if not pending and not message.answers and not message.calls:
             answered = answered and message.kind == "system"
+            continue
+        if message.kind == "system" and dialect.free_order:
             continue
         for answer in message.answers:
             if answer in pending:
@@ -49,6 +50,8 @@ def problems(messages: Sequence[Message], dialect: Dialect) -> tuple[str, ...]:
             used.update(message.calls)
             pending = [*pending, *message.calls] if message.joins else list(message.calls)
             caller = position
+    if pending:
+        found.append(f"message {caller}: no answer to call {', '.join(map(repr, pending))} where it must stand")
     return tuple(found)
 
 
@@ -64,8 +67,8 @@ def heal(history: History, reader: Reader) -> Healed:
     """The messages of a history with every call answered once, right behind it. A sound history stays as it is.
 
     Late and scattered results move behind their call; of several results of one call the last stays; a result without a
-    call is left out; a call that was never answered gets an answer that says so, unless it is the newest step; ids that
-    repeat get a suffix from the second on.
+    call is left out; a call without an answer gets one that says so, at the end too: no provider goes on from an open call;
+    ids that repeat get a suffix from the second on.
     """
     # What was in order before and has not changed since need not be looked at again.
     start = 0 if reader.dialect.unique_calls else history.settled
@@ -84,8 +87,7 @@ def heal(history: History, reader: Reader) -> Healed:
             rest = _without(message, range(len(message.answers)), reader)
             forms.extend([(position, rest)] if rest else [])
         elif position == history.steps[at].positions[0]:
-            newest = at == len(history.steps) - 1
-            forms.extend(_exchange(history.steps[at], newest, names, reader))
+            forms.extend(_exchange(history.steps[at], names, reader))
     return Healed(tuple(forms), tuple(f"healed: {problem}" for problem in found))
 
 
@@ -106,17 +108,19 @@ class _Names:
         return call if self._uses[call] == 1 else f"{call}~{self._uses[call]}"
 
 
-def _exchange(step: HistoryStep, newest: bool, names: _Names, reader: Reader) -> Iterator[Form]:
+def _exchange(step: HistoryStep, names: _Names, reader: Reader) -> Iterator[Form]:
     """An exchange: its assistant messages, then the answers in the form that the provider wants."""
     dialect = reader.dialect
     names.begin()
     open_names: dict[str, list[str]] = {}
+    callers: dict[str, Message] = {}
     for position, message in zip(step.positions, step.messages, strict=True):
         if message.kind != "assistant":
             continue
         taken = [names.take(call) for call in message.calls]
         for call, name in zip(message.calls, taken, strict=True):
             open_names.setdefault(call, []).append(name)
+            callers[name] = message
         changed = list(message.calls) != taken
         yield position, reader.message(dialect.renamed(message.fresh(), taken)) if changed else message
     last = step.positions[-1]
@@ -130,8 +134,8 @@ def _exchange(step: HistoryStep, newest: bool, names: _Names, reader: Reader) ->
             body = rest.fresh()
             renamed = [places[at] for at in sorted(places)]
             bodies.append(dialect.renamed(body, renamed) if list(rest.answers) != renamed else body)
-    if not newest:
-        bodies += [dialect.answer(name, NO_RESULT) for left in open_names.values() for name in left]
+    for left in open_names.values():
+        bodies += [dialect.answer(name, NO_RESULT, callers[name].fresh()) for name in left]
     if bodies:
         for body in dialect.joined_answers(bodies) if len(bodies) > 1 else bodies:
             yield last, reader.message(body)

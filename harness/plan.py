@@ -46,7 +46,7 @@ class Planner:
     ) -> Plan:
         """The next dispatch. Raises PairingError; store faults are booked in the receipt."""
         policy = self._mmu.policy
-        view = view.showing(reading.ids)
+        view, unfit = self._fitting(view, reading)
         begins = reading.opening is None or last.opening != reading.opening
         cold = last.at > 0 and now - last.at > policy.cache_ttl_seconds
         left = Left(view)
@@ -90,9 +90,20 @@ class Planner:
             dropped=dropped,
             evicted=tuple(h.step_id for h in last.hydrated) if begins else (),
             stripped=sum(message.stripped for message in reading.history.messages),
-            faults=(*reading.faults, *left.faults, *faults, *request.notes),
+            faults=(*reading.faults, *unfit, *left.faults, *faults, *request.notes),
         )
         return Plan(request, left.view, turn, receipt)
+
+    def _fitting(self, view: View, reading: Reading) -> tuple[View, tuple[str, ...]]:
+        """The view as far as it fits a history: what the open turn shows stays in the prompt, and so does a step that the
+        view calls folded and the store has just met, or does not hold: the view is older or newer than the store."""
+        fresh = {reading.ids[at] for at in reading.alignment.new}
+        lost = (view.folded | view.cut) & {s for s in reading.ids if s in fresh or s not in self._mmu.store.entries}
+        back = lost | ((view.folded | view.cut) & set(reading.running[:1])) | (view.folded & set(reading.running))
+        view = view.showing(reading.ids)
+        if back:
+            view = view.without(back)
+        return view, tuple(f"step {step_id} is not archived; it stays in the prompt" for step_id in sorted(lost))
 
     def _scan(
         self, reading: Reading, view: View, turn: OpenTurn, *, begins: bool

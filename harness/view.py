@@ -37,6 +37,11 @@ class View:
         again = self.withdrawn & set(ids)
         return replace(self, withdrawn=self.withdrawn - again) if again else self
 
+    def without(self, ids: Collection[int]) -> Self:
+        """The view with these steps back in the prompt."""
+        gone = frozenset(ids)
+        return replace(self, folded=self.folded - gone, cut=self.cut - gone, hot=self.hot.without(gone))
+
     def below(self, step_id: int) -> Self:
         """The view of a branch that leaves before a step."""
         sets = {name: frozenset(s for s in getattr(self, name) if s < step_id) for name in _SETS}

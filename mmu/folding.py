@@ -69,6 +69,10 @@ class HotLines:
         bounds = [*gone, self.first, self.last] if self.merged else gone
         return HotLines(tuple(every[keep:]), self.merged + len(gone), min(bounds), max(bounds))
 
+    def without(self, ids: Collection[int]) -> HotLines:
+        """The hot lines without those of some steps; steps in the merged line stay counted there."""
+        return HotLines(tuple(one for one in self.lines if one[0] not in ids), self.merged, self.first, self.last)
+
     def below(self, step_id: int, folded: Collection[int]) -> HotLines:
         """The hot lines of a branch that leaves before a step; `folded` are its folded steps."""
         lines = tuple((s, line) for s, line in self.lines if s < step_id)

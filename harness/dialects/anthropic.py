@@ -21,17 +21,18 @@ class AnthropicMessages:
 
     name = "anthropic"
     one_answer_message = True
+    free_order = False
     unique_calls = False
 
     def __init__(self, session: str, meter: Meter) -> None:
         self._session, self._meter = session, meter
 
-    def read_message(self, body: Mapping[str, Any], raw: bytes) -> Message:
+    def read_message(self, body: Mapping[str, Any], raw: bytes, *, own: bool = True) -> Message:
         """See `Dialect.read_message`."""
         role = body.get("role")
         if role not in _ROLES:
             raise HistoryError("", f"role {role!r} is none of {', '.join(_ROLES)}")
-        body, stripped = without_envelopes(body, self._session) if role == "user" else (body, 0)
+        body, stripped = without_envelopes(body, self._session) if role == "user" and own else (body, 0)
         parts = tuple(part for block in _blocks(body) for part in _parts(block, str(role)))
         answers = tuple(part.call_id for part in parts if isinstance(part, Result)) if role == "user" else ()
         kind = "ours" if stripped and not body.get("content") else "tool" if answers else str(role)
@@ -101,7 +102,7 @@ class AnthropicMessages:
                 kept.append(block)
         return {**body, "content": kept} if kept else None
 
-    def answer(self, call_id: str, text: str) -> dict[str, Any]:
+    def answer(self, call_id: str, text: str, caller: dict[str, Any]) -> dict[str, Any]:
         """See `Dialect.answer`."""
         result = {"type": "tool_result", "tool_use_id": call_id, "content": text, "is_error": True}
         return {"role": "user", "content": [result]}
@@ -125,13 +126,13 @@ class AnthropicMessages:
     def filled(self, body: dict[str, Any]) -> dict[str, Any]:
         """See `Dialect.filled`. Words behind a call (put there after an abort) are refused too: calls come last."""
         content = body.get("content")
-        if content == "":
+        if content == [] or (isinstance(content, str) and not content.strip()):
             return {**body, "content": EMPTY}
         if not isinstance(content, list):
             return body
         kept = [_filled(block) for block in content if not _is_empty(block)]
-        if body.get("role") == "assistant":
-            kept.sort(key=lambda block: block.get("type") == "tool_use")
+        if body.get("role") == "assistant" and {block.get("type") for block in kept} == {"text", "tool_use"}:
+            kept.sort(key=lambda block: block.get("type") == "tool_use")  # an answer that holds thinking is never moved
         if kept == content:
             return body
         return {**body, "content": kept or [{"type": "text", "text": EMPTY}]}
@@ -159,7 +160,8 @@ def _blocks(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_empty(block: Any) -> bool:
-    return isinstance(block, Mapping) and block.get("type") == "text" and block.get("text") == ""
+    """Whether a text block says nothing: this provider refuses blanks alone as well."""
+    return isinstance(block, Mapping) and block.get("type") == "text" and not str(block.get("text", "")).strip()
 
 
 def _filled(block: dict[str, Any]) -> dict[str, Any]:

@@ -29,18 +29,19 @@ class OpenAIChat:
 
     name = "openai-chat"
     one_answer_message = False
+    free_order = False
     unique_calls = False
 
     def __init__(self, session: str, meter: Meter) -> None:
         self._session, self._meter = session, meter
 
-    def read_message(self, body: Mapping[str, Any], raw: bytes) -> Message:
+    def read_message(self, body: Mapping[str, Any], raw: bytes, *, own: bool = True) -> Message:
         """See `Dialect.read_message`."""
         role = body.get("role")
         kind = _KINDS.get(role) if isinstance(role, str) else None
         if kind is None:
             raise HistoryError("", f"role {role!r} is none of {', '.join(_KINDS)}")
-        body, stripped = without_envelopes(body, self._session) if kind == "user" else (body, 0)
+        body, stripped = without_envelopes(body, self._session) if kind == "user" and own else (body, 0)
         if stripped and not body.get("content"):
             kind = "ours"  # nothing of the user's is left: a message that we had put in
         parts = tuple(_content(body, str(role)))
@@ -101,7 +102,7 @@ class OpenAIChat:
         """See `Dialect.without_answers`. A message holds one answer."""
         return None if gone else body
 
-    def answer(self, call_id: str, text: str) -> dict[str, Any]:
+    def answer(self, call_id: str, text: str, caller: dict[str, Any]) -> dict[str, Any]:
         """See `Dialect.answer`."""
         if call_id.startswith("function:"):
             return {"role": "function", "name": call_id.removeprefix("function:"), "content": text}

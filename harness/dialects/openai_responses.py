@@ -13,8 +13,7 @@ from mmu.step import Call, Media, Opaque, Part, Result, Text, Thinking
 from mmu.tokens import Meter
 
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
-_CALLS = ("function_call", "custom_tool_call", "local_shell_call", "computer_call")
-_OUTPUTS = tuple(f"{name}_output" for name in _CALLS)
+_TEXT_OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
 _TEXT_TYPES = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 EMPTY = "(empty)"
 
@@ -24,15 +23,16 @@ class OpenAIResponses:
 
     name = "openai-responses"
     one_answer_message = False
+    free_order = True
     unique_calls = True
 
     def __init__(self, session: str, meter: Meter) -> None:
         self._session, self._meter = session, meter
 
-    def read_message(self, body: Mapping[str, Any], raw: bytes) -> Message:
+    def read_message(self, body: Mapping[str, Any], raw: bytes, *, own: bool = True) -> Message:
         """See `Dialect.read_message`."""
         kind = _kind(body)
-        body, stripped = without_envelopes(body, self._session) if kind == "user" else (body, 0)
+        body, stripped = without_envelopes(body, self._session) if kind == "user" and own else (body, 0)
         if stripped and not body.get("content"):
             kind = "ours"
         parts = tuple(_parts(body))
@@ -81,16 +81,22 @@ class OpenAIResponses:
         bodies.insert(at, _user(text))
 
     def with_results(self, body: dict[str, Any], line: Callable[[str], str]) -> dict[str, Any]:
-        """See `Dialect.with_results`."""
-        return {**body, "output": line(str(body.get("call_id") or ""))}
+        """See `Dialect.with_results`. An output that must be an object (a screenshot, a patch's state) stays."""
+        output, text = body.get("output"), line(str(body.get("call_id") or ""))
+        if body.get("type") in _TEXT_OUTPUTS:
+            return {**body, "output": text}
+        if isinstance(output, list) and output and all(isinstance(one, dict) and "stdout" in one for one in output):
+            return {**body, "output": [{**output[0], "stdout": text, "stderr": ""}]}
+        return body
 
     def without_answers(self, body: dict[str, Any], gone: Collection[int]) -> dict[str, Any] | None:
         """See `Dialect.without_answers`. An item holds one answer."""
         return None if gone else body
 
-    def answer(self, call_id: str, text: str) -> dict[str, Any]:
+    def answer(self, call_id: str, text: str, caller: dict[str, Any]) -> dict[str, Any]:
         """See `Dialect.answer`."""
-        return {"type": "function_call_output", "call_id": call_id, "output": text}
+        output: Any = [{"stdout": "", "stderr": text}] if caller.get("type") == "shell_call" else text
+        return {"type": f"{caller['type']}_output", "call_id": call_id, "output": output}
 
     def joined_answers(self, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """See `Dialect.joined_answers`."""
@@ -125,7 +131,17 @@ def _kind(body: Mapping[str, Any]) -> str:
         raise HistoryError("", "an item has a type, or a role; this one has neither")
     if type_ in ("compaction", "compaction_summary"):
         return "system"
-    return "tool" if type_ in _OUTPUTS else "assistant"
+    return "tool" if _answers(body) else "assistant"
+
+
+def _calls(body: Mapping[str, Any]) -> bool:
+    """Whether an item waits for an output: every `..._call` with a call id does; hosted tools have none."""
+    return str(body.get("type")).endswith("_call") and isinstance(body.get("call_id"), str)
+
+
+def _answers(body: Mapping[str, Any]) -> bool:
+    """Whether an item is the output of a call."""
+    return str(body.get("type")).endswith("_output") and isinstance(body.get("call_id"), str)
 
 
 def _parts(body: Mapping[str, Any]) -> Iterator[Part]:
@@ -135,10 +151,10 @@ def _parts(body: Mapping[str, Any]) -> Iterator[Part]:
     elif type_ == "reasoning":
         summary = body.get("summary") if isinstance(body.get("summary"), list) else []
         yield Thinking("\n".join(str(item.get("text", "")) for item in summary or () if isinstance(item, Mapping)))
-    elif type_ in _CALLS:
+    elif _calls(body):
         arguments = body.get("arguments", body.get("input", body.get("action", "")))
         yield Call(str(body.get("name") or type_), as_text(arguments), str(body.get("call_id") or ""))
-    elif type_ in _OUTPUTS:
+    elif _answers(body):
         output = body.get("output")
         inner = list(_content(output if isinstance(output, str | list) else as_text(output), "tool"))
         texts = [part.text for part in inner if isinstance(part, Text)]
