@@ -17,9 +17,9 @@ from harness.errors import BranchError
 from harness.history import History
 from harness.plan import Planner
 from harness.reading import Intake
-from harness.view import TURN_FILE, VIEW_FILE, OpenTurn, View, load_state, save_state
+from harness.view import TURN_FILE, VIEW_FILE, OpenTurn, View, load_state, path_of, save_state
 from mmu.unit import MMU
-from store import Audit, ColdNode, ColdStore, IndexEntry, Progress, Recovery, StoreError
+from store import Audit, ColdNode, ColdStore, IndexEntry, Progress, Recovery, StoreError, StoreFormatError
 
 BRANCHES_FILE = "branches.json"
 BRANCH_FILE = "branch.json"
@@ -36,12 +36,36 @@ class Fork:
     link: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Forks:
+    current: str
+    forks: tuple[Fork, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _BranchOf:
+    root: str
+
+
+def root_of(store: ColdStore) -> str:
+    """The session that a store is a branch of; its own if it is none. Raises StoreFormatError for a damaged file."""
+    branch_of = load_state(store, BRANCH_FILE, _BranchOf)
+    return store.session if branch_of is None else branch_of.root
+
+
 def read_forks(store: ColdStore) -> tuple[tuple[Fork, ...], str]:
     """The branches of a session and the name of the current one. Raises StoreFormatError for a damaged file."""
-    state = load_state(store, BRANCHES_FILE)
+    state = load_state(store, BRANCHES_FILE, _Forks)
     if state is None:
         return (), store.session
-    return tuple(Fork(**fork) for fork in state["forks"]), str(state["current"])
+    names = {store.session}
+    for fork in state.forks:
+        if fork.session in names or (fork.parent and fork.parent not in names):
+            raise StoreFormatError(path_of(store, BRANCHES_FILE), f"branch {fork.session!r} has no place in it")
+        names.add(fork.session)
+    if state.current not in names:
+        raise StoreFormatError(path_of(store, BRANCHES_FILE), f"there is no branch {state.current!r}")
+    return state.forks, state.current
 
 
 class BranchStore:
@@ -129,7 +153,7 @@ class Branch:
     def __init__(self, fork: Fork, mmu: MMU, seal: str) -> None:
         self.fork, self.mmu, self.store = fork, mmu, mmu.store
         self.intake, self.planner = Intake(mmu), Planner(mmu, seal)
-        self.view, self.turn = View(), OpenTurn()
+        self.view, self.turn, self._seal = View(), OpenTurn(), seal
         self._seen: dict[str, bytes | None] = {VIEW_FILE: None, TURN_FILE: None}
         self.refresh()
 
@@ -138,7 +162,7 @@ class Branch:
         if self._changed(VIEW_FILE):
             self.view = View.load(self.store)
         if self._changed(TURN_FILE):
-            self.turn = OpenTurn.load(self.store)
+            self.turn = OpenTurn.load(self.store, self._seal)
 
     def _changed(self, name: str) -> bool:
         raw = self.store.read_document(name)
@@ -165,9 +189,8 @@ class Branches:
 
     def __init__(self, root: ColdStore, memory: Callable[[ColdStore], MMU]) -> None:
         self._root, self._memory = root, memory
-        branch_of = load_state(root, BRANCH_FILE)
-        if branch_of is not None:
-            raise BranchError(root.session, str(branch_of.get("root")))
+        if root_of(root) != root.session:
+            raise BranchError(root.session, root_of(root))
         self._forks, current = read_forks(root)
         self._open: dict[str, Branch] = {}
         self.current = self._branch(current)
@@ -254,8 +277,7 @@ class Branches:
         if branch is not self.current:
             branch.turn = replace(branch.turn, number=max(branch.turn.number, self.current.turn.number))
             self.current = branch
-            state: dict[str, Any] = {"current": branch.store.session, "forks": [asdict(fork) for fork in self._forks]}
-            save_state(self._root, BRANCHES_FILE, state)
+            save_state(self._root, BRANCHES_FILE, _Forks(branch.store.session, self._forks))
         return branch, alignment
 
     def close(self) -> None:

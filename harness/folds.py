@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from harness.history import HistoryStep
 from harness.reading import Reading
 from harness.view import View
-from mmu.folding import Foldable, choose, hot_line, line_length
+from mmu.folding import Foldable, choose, fit, hot_line, line_length
 from mmu.policy import HydrationPolicy
-from mmu.rendering import headline
+from mmu.rendering import shorten
 from mmu.tokens import Meter
 from store import ColdStore, StoreError
 
@@ -75,9 +75,9 @@ def fold(
         return Left(view, faults=tuple(faults))
     view = replace(view, cut=(view.cut | set(cut)) - set(whole))
     if whole:
-        lines = [(s, _line(s, steps[s], policy.hot_line_characters)) for s in whole]
-        kept = view.hot.fold(lines, policy.hot_line_tokens, meter.count)
-        view = replace(view, folded=view.folded | set(whole), hot=kept)
+        line = lines_of(store, policy.hot_line_characters)
+        lined = fit(view.lined | set(whole), policy.hot_line_tokens, lambda s: meter.count(line(s) + "\n"))
+        view = replace(view, folded=view.folded | set(whole), lined=lined)
     return Left(view, whole, cut, freed, tuple(faults))
 
 
@@ -150,6 +150,13 @@ def _verified(step_ids: Iterable[int], store: ColdStore, faults: list[str]) -> t
     return tuple(sound)
 
 
-def _line(step_id: int, step: HistoryStep, most: int) -> str:
-    length = line_length(len(step.payload), most) - len(hot_line(step_id, ""))
-    return hot_line(step_id, headline(step.parts, step.tokens, length))
+def lines_of(store: ColdStore, most: int) -> Callable[[int], str]:
+    """What gives the hot line of a folded step, at most `most` characters: its summary in the store's index, shortened."""
+
+    def line(step_id: int) -> str:
+        entry = store.entries.get(step_id)
+        if entry is None:
+            return hot_line(step_id, "(not in the store)")
+        return hot_line(step_id, shorten(entry.summary, line_length(entry.size, most) - len(hot_line(step_id, ""))))
+
+    return line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -298,7 +299,12 @@ class Harness:
         with self._lock:
             for opened in list(self._open.values()):
                 self.post_turn_response(opened.dispatch, None, outcome="unanswered")
-            self._branches.close()
+            try:
+                self._branches.close()
+            except StoreError as error:
+                if self._on_fault == "raise":
+                    raise
+                warnings.warn(f"prompt-mmu: not filed: {error}", RuntimeWarning, stacklevel=2)
 
     def __enter__(self) -> Self:
         return self

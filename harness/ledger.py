@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from harness.document import read
 from harness.receipt import Receipt
 from store import ColdStore, sha256_hex
 
@@ -45,10 +46,10 @@ class Ledger:
                 continue
             try:
                 body = orjson.loads(line)
-                receipts.append(Receipt.parse(body["receipt"]))
+                receipts.append(read(Receipt, body["receipt"], "receipt"))
                 if body["prev"] != previous:
                     faults.append(LedgerFault(number, "does not follow the line before"))
-            except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 faults.append(LedgerFault(number, f"unreadable ({error})"))
             previous = sha256_hex(line)
         return tuple(receipts), tuple(faults)

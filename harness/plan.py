@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from harness.dispatch import Request, assemble
-from harness.folds import Left, fold, marks
+from harness.folds import Left, fold, lines_of, marks
 from harness.history import Dialect, HistoryStep
 from harness.reading import Reading
 from harness.receipt import Dropped, Hydrated, Receipt
 from harness.view import OpenTurn, PlacedBlock, View
 from mmu.block import Piece, label
+from mmu.folding import hot_text
 from mmu.step import Call, Text
 from mmu.unit import MMU
 
@@ -140,10 +141,11 @@ class Planner:
 
     def _request(self, reading: Reading, view: View, turn: OpenTurn, dialect: Dialect) -> Request:
         found = reading.history.opening
+        line = lines_of(self._mmu.store, self._mmu.policy.hot_line_characters)
         return assemble(
             reading.forms.outgoing(view.folded, view.cut),
             dialect,
-            hot_text=view.hot.text(self._seal),
+            hot_text=hot_text(view.folded, view.lined, self._seal, line),
             blocks=turn.blocks,
             opening=found[1] if found else None,
             beside=reading.beside,

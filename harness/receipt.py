@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -92,17 +91,3 @@ class Receipt:
         """The receipt as a JSON object."""
         document: dict[str, Any] = orjson.loads(orjson.dumps(self))
         return document
-
-    @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> Self:
-        """The inverse of `document`; fields of newer versions are passed over. Raises KeyError or TypeError."""
-        known = {f.name for f in fields(cls)}
-        values = {name: value for name, value in document.items() if name in known}
-        for name in ("archived", "folded", "cut", "evicted", "faults"):
-            values[name] = tuple(values.get(name, ()))
-        values["hydrated"] = tuple(
-            Hydrated(**{**row, "terms": tuple(row["terms"])}) for row in values.get("hydrated", ())
-        )
-        values["dropped"] = tuple(Dropped(**{**row, "terms": tuple(row["terms"])}) for row in values.get("dropped", ()))
-        values["usage"] = Usage(**values["usage"]) if values.get("usage") else None
-        return cls(**values)

@@ -7,27 +7,31 @@ folds, `open_turn.json` with each dispatch.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self, TypeVar
 
 import orjson
 
+from harness.document import read
 from harness.receipt import Hydrated
-from mmu.folding import HotLines
+from mmu.envelope import strip
 from store import ColdStore, StoreFormatError
 
 VIEW_FILE, TURN_FILE = "view.json", "open_turn.json"
 _VERSION = 1
-_SETS = ("folded", "cut", "withdrawn", "pins")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What left the prompt: steps that are folded whole, and what stands for them; exchanges whose results are `cut`; steps
-    that the client took back (`withdrawn`: never recalled); steps that stay in any case (`pins`)."""
+    """What left the prompt, as step ids: `folded` whole, of these `lined` with a line of their own; exchanges whose results
+    are `cut`; steps that the client took back (`withdrawn`: never recalled); steps that stay in any case (`pins`).
+
+    Only ids are saved: every word that stands for a step comes from the store.
+    """
 
     folded: frozenset[int] = frozenset()
-    hot: HotLines = field(default_factory=HotLines)
+    lined: frozenset[int] = frozenset()
     cut: frozenset[int] = frozenset()
     withdrawn: frozenset[int] = frozenset()
     pins: frozenset[int] = frozenset()
@@ -40,24 +44,16 @@ class View:
     def without(self, ids: Collection[int]) -> Self:
         """The view with these steps back in the prompt."""
         gone = frozenset(ids)
-        return replace(self, folded=self.folded - gone, cut=self.cut - gone, hot=self.hot.without(gone))
+        return replace(self, folded=self.folded - gone, lined=self.lined - gone, cut=self.cut - gone)
 
     def below(self, step_id: int) -> Self:
         """The view of a branch that leaves before a step."""
-        sets = {name: frozenset(s for s in getattr(self, name) if s < step_id) for name in _SETS}
-        return replace(self, hot=self.hot.below(step_id, sets["folded"]), **sets)
+        return type(self)(*(frozenset(s for s in getattr(self, f.name) if s < step_id) for f in fields(self)))
 
     @classmethod
     def load(cls, store: ColdStore) -> Self:
         """The view as it was saved. Raises StoreFormatError for a damaged or newer file."""
-        document = load_state(store, VIEW_FILE)
-        if document is None:
-            return cls()
-        try:
-            lines = tuple((step_id, line) for step_id, line in document["hot"].pop("lines"))
-            return cls(hot=HotLines(lines, **document["hot"]), **{name: frozenset(document[name]) for name in _SETS})
-        except (KeyError, TypeError, ValueError) as error:
-            raise StoreFormatError(_path(store, VIEW_FILE), f"unreadable ({error!r})") from error
+        return load_state(store, VIEW_FILE, cls) or cls()
 
     def save(self, store: ColdStore) -> bytes:
         """Keep it; gives what was written. Raises StoreWriteError."""
@@ -113,19 +109,17 @@ class OpenTurn:
         return replace(self, opening=None, blocks=(), hydrated=(), left=0)
 
     @classmethod
-    def load(cls, store: ColdStore) -> Self:
-        """The turn as it was saved; a file that a power cut left empty counts as none. Raises as `View.load`."""
-        document = load_state(store, TURN_FILE) if store.read_document(TURN_FILE) else None
-        if document is None:
+    def load(cls, store: ColdStore, seal: str) -> Self:
+        """The turn as it was saved; a file that a power cut left empty counts as none. Raises as `View.load`.
+
+        Its blocks must be envelopes of the session `seal`, whole and unchanged.
+        """
+        turn = load_state(store, TURN_FILE, cls) if store.read_document(TURN_FILE) else None
+        if turn is None:
             return cls()
-        try:
-            hydrated = tuple(Hydrated(**{**h, "terms": tuple(h["terms"])}) for h in document["hydrated"])
-            blocks = tuple(PlacedBlock(**block) for block in document["blocks"])
-            missing, order = frozenset(document["missing"]), tuple(document["order"])
-            plain = {**document, "hydrated": hydrated, "blocks": blocks, "missing": missing, "order": order}
-            return cls(**plain)
-        except (KeyError, TypeError) as error:
-            raise StoreFormatError(_path(store, TURN_FILE), f"unreadable ({error!r})") from error
+        if any(strip(block.text, seal) != ("", 1) for block in turn.blocks):
+            raise StoreFormatError(path_of(store, TURN_FILE), "a block in it was changed; remove the file to go on")
+        return turn
 
     def save(self, store: ColdStore) -> bytes:
         """Keep it; gives what was written. Raises StoreWriteError.
@@ -135,25 +129,29 @@ class OpenTurn:
         return save_state(store, TURN_FILE, self, flush=False)
 
 
-def _path(store: ColdStore, name: str) -> Any:
+def path_of(store: ColdStore, name: str) -> Any:
+    """Where a document lies, for an error."""
     folder = getattr(store, "folder", None)
     return folder / name if folder is not None else name
 
 
-def load_state(store: ColdStore, name: str) -> dict[str, Any] | None:
+def load_state(store: ColdStore, name: str, kind: type[T]) -> T | None:
+    """A saved value, None if there is none. Raises StoreFormatError for a damaged or newer file."""
     raw = store.read_document(name)
     if raw is None:
         return None
     try:
-        document = orjson.loads(raw)
-        version, state = document["version"], document.get("state")
-    except (orjson.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
-        raise StoreFormatError(_path(store, name), f"unreadable ({error})") from error
-    if version != _VERSION:
-        raise StoreFormatError(_path(store, name), f"version {version!r}, this program reads {_VERSION}")
-    if not isinstance(state, dict):
-        raise StoreFormatError(_path(store, name), "unreadable (no state in it)")
-    return state
+        saved = read(_Saved, orjson.loads(raw), name)
+        if saved.version != _VERSION:
+            raise StoreFormatError(path_of(store, name), f"version {saved.version}, this program reads {_VERSION}")
+        return read(kind, orjson.loads(raw).get("state"), "state")
+    except ValueError as error:  # no JSON, or JSON of another shape
+        raise StoreFormatError(path_of(store, name), f"unreadable ({error}); remove the file to go on") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    version: int
 
 
 def save_state(store: ColdStore, name: str, state: Any, *, flush: bool = True) -> bytes:

@@ -45,45 +45,26 @@ def line_length(size: int, most: int) -> int:
     return max(32, min(most, size // 4))
 
 
-@dataclass(frozen=True, slots=True)
-class HotLines:
-    """What stands in the prompt for everything folded: the newest steps a line each (id, line), `merged` older ones in one.
+def fit(steps: Collection[int], budget: int, cost: Callable[[int], int]) -> frozenset[int]:
+    """The folded steps that keep a line of their own: the newest whose lines cost no more than a budget of tokens."""
+    kept: list[int] = []
+    for step_id in sorted(steps, reverse=True):
+        budget -= cost(step_id)
+        if budget < 0:
+            break
+        kept.append(step_id)
+    return frozenset(kept)
 
-    Between folds it does not change, so its text is byte-stable.
+
+def hot_text(folded: Collection[int], lined: Collection[int], session: str, line: Callable[[int], str]) -> str:
+    """The sealed text for everything folded: `lined` steps a line each, the others together in one; empty if nothing is.
+
+    Between folds nothing of it changes.
     """
-
-    lines: tuple[tuple[int, str], ...] = ()
-    merged: int = 0
-    first: int = 0
-    last: int = 0
-
-    def fold(self, lines: Sequence[tuple[int, str]], budget: int, count: Callable[[str], int]) -> HotLines:
-        """The hot lines after one more fold. Over the budget of tokens the oldest lines are merged."""
-        every = sorted((*self.lines, *lines))
-        left, keep = budget, len(every)
-        while keep and (left := left - count(every[keep - 1][1] + "\n")) >= 0:
-            keep -= 1
-        gone = [step_id for step_id, _ in every[:keep]]
-        if not gone:
-            return HotLines(tuple(every), self.merged, self.first, self.last)
-        bounds = [*gone, self.first, self.last] if self.merged else gone
-        return HotLines(tuple(every[keep:]), self.merged + len(gone), min(bounds), max(bounds))
-
-    def without(self, ids: Collection[int]) -> HotLines:
-        """The hot lines without those of some steps; steps in the merged line stay counted there."""
-        return HotLines(tuple(one for one in self.lines if one[0] not in ids), self.merged, self.first, self.last)
-
-    def below(self, step_id: int, folded: Collection[int]) -> HotLines:
-        """The hot lines of a branch that leaves before a step; `folded` are its folded steps."""
-        lines = tuple((s, line) for s, line in self.lines if s < step_id)
-        older = set(folded) - {s for s, _ in lines}
-        return HotLines(lines, len(older), min(older, default=0), max(older, default=0))
-
-    def text(self, session: str) -> str:
-        """The sealed text; empty if nothing is folded."""
-        older = [f"steps {self.first} to {self.last}: {self.merged} older steps"] if self.merged else []
-        lines = [*older, *(line for _, line in self.lines)]
-        return seal("folded-steps", "\n".join([_HOT_NOTE, *lines]), session) if lines else ""
+    older = sorted(set(folded) - set(lined))
+    merged = [f"steps {older[0]} to {older[-1]}: {len(older)} older steps"] if older else []
+    lines = [*merged, *(line(step_id) for step_id in sorted(set(lined) & set(folded)))]
+    return seal("folded-steps", "\n".join([_HOT_NOTE, *lines]), session) if lines else ""
 
 
 _HOT_NOTE = (

@@ -13,6 +13,7 @@ from mmu.step import Call, Media, Opaque, Part, Result, Text, Thinking, well_for
 
 _COMMAND_KEYS = ("command", "cmd")
 _EXIT = re.compile(r"\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+(-?\d{1,3})\b", re.IGNORECASE)
+_TAIL = re.compile(r"(?:, (?:exit -?\d{1,3}|error))? \([\d,]+ tokens\)\Z")
 _NOT_BLANK = re.compile(r"\S[^\r\n]*")
 _LINE = 280
 _BETWEEN = re.compile(r"[\s,:]*")
@@ -116,8 +117,14 @@ def headline(parts: Sequence[Part], size: int, limit: int) -> str:
     else:
         texts = [part for part in parts if isinstance(part, Text) and part.text.strip()]
         head = f"{texts[0].role}: {first_line(texts[0].text)}" if texts else _kinds(parts)
-    head = " ".join(well_formed(head).split())
-    room = max(0, limit - len(tail))
+    return shorten(" ".join(well_formed(head).split()) + tail, limit)
+
+
+def shorten(line: str, limit: int) -> str:
+    """A headline of at most `limit` characters: its words are cut, the exit status and the size at its end stay."""
+    found = _TAIL.search(line)
+    tail = found[0] if found else ""
+    head, room = line[: len(line) - len(tail)], max(0, limit - len(tail))
     return (head if len(head) <= room else head[: max(0, room - 1)] + "…") + tail
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.branches import branch_rows
+from harness.branches import branch_rows, root_of
 from harness.cli.options import (
     SESSION,
     STORE,
@@ -38,7 +38,7 @@ def status(
 ) -> None:
     """What a session holds: steps, tokens, what is folded, the open turn, faults."""
     with open_store(store, session) as opened:
-        view, turn = View.load(opened), OpenTurn.load(opened)
+        view, turn = View.load(opened), OpenTurn.load(opened, root_of(opened))
         if export:
             opened.export_index()
         document = {

@@ -253,7 +253,8 @@ def test_an_open_call_is_neither_archived_nor_folded(loop: Any) -> None:
     folded_relay(loop)
     loop.history += [{"role": "user", "content": "Go."}, loop.calling(loop.call("bash", {"command": "sleep"}))]
     dispatch = loop.memory.pre_turn_dispatch(loop.history)
-    assert dispatch.messages[-1] == loop.history[-1]
+    assert dispatch.messages[-2] == loop.history[-1]
+    assert dispatch.messages[-1]["role"] == "tool", "a request whose call nobody answered is refused by a provider"
     assert max(loop.memory.store.entries) == 20
 
 

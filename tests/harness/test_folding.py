@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmu.folding import Foldable, HotLines, choose, hot_line, line_length
+from mmu.folding import Foldable, choose, fit, hot_line, hot_text, line_length
 
 # Sizes of steps in tokens; a negative one may not leave. (sizes, high mark, low mark, steps that leave)
 CHOICES = {
@@ -36,28 +36,13 @@ def test_a_hot_line_is_a_quarter_of_its_step_at_most(size: int, most: int, lengt
     assert line_length(size, most) == length
 
 
-def words(text: str) -> int:
-    """A meter that counts words."""
-    return len(text.split())
-
-
-def lines(*step_ids: int) -> list[tuple[int, str]]:
-    """Hot lines of three words."""
-    return [(step_id, hot_line(step_id, "x")) for step_id in step_ids]
-
-
-def shown(hot: HotLines) -> list[str]:
+def shown(folded: set[int], lined: set[int]) -> list[str]:
     """The lines without the envelope and its note."""
-    return hot.text("s").splitlines()[2:-1]
+    return hot_text(folded, lined, "s", lambda step_id: hot_line(step_id, "x")).splitlines()[2:-1]
 
 
 def test_nothing_folded_leaves_nothing() -> None:
-    assert HotLines().text("s") == ""
-
-
-def test_within_the_budget_each_step_has_its_line_in_order() -> None:
-    hot = HotLines().fold(lines(0, 2), 12, words).fold(lines(1, 5), 12, words)
-    assert shown(hot) == ["step 0: x", "step 1: x", "step 2: x", "step 5: x"]
+    assert hot_text((), (), "s", str) == ""
 
 
 @pytest.mark.parametrize(
@@ -71,14 +56,16 @@ def test_within_the_budget_each_step_has_its_line_in_order() -> None:
     ],
 )
 def test_over_the_budget_the_oldest_become_one_line(budget: int, expected: list[str]) -> None:
-    assert shown(HotLines().fold(lines(3, 4, 7, 9), budget, words)) == expected
-    assert shown(HotLines().fold(lines(3, 4), 99, words).fold(lines(7, 9), budget, words)) == expected
+    folded = {9, 3, 7, 4}
+    assert shown(folded, set(fit(folded, budget, lambda _: 3))) == expected
 
 
 def test_what_was_merged_stays_merged_and_adds_up() -> None:
-    hot = HotLines()
+    folded: set[int] = set()
+    lined: frozenset[int] = frozenset()
     for step_id in range(10):
-        hot = hot.fold(lines(step_id), 6, words)
-    assert shown(hot) == ["steps 0 to 7: 8 older steps", "step 8: x", "step 9: x"]
-    assert hot.text("s") == hot.text("s")
-    assert hot.text("s") != hot.text("another session")
+        folded.add(step_id)
+        lined = fit(lined | {step_id}, 6, lambda _: 3)
+    assert shown(folded, set(lined)) == ["steps 0 to 7: 8 older steps", "step 8: x", "step 9: x"]
+    texts = {hot_text(folded, lined, session, str) for session in ("s", "s", "another session")}
+    assert len(texts) == 2

@@ -60,7 +60,19 @@ CHAT = {
         [A, calls("X", "X"), answer("X", "1"), answer("X", "2"), ASK],
         [A, calls("X", "X~2"), answer("X", "1"), answer("X~2", "2"), ASK],
     ),
-    "an open call at the end stays open": ([A, calls("c1")], [A, calls("c1")]),
+    "no provider goes on from an open call at the end": ([A, calls("c1")], [A, calls("c1"), answer("c1", NO_RESULT)]),
+    "nor from one of two answers": (
+        [A, calls("c1", "c2"), answer("c1")],
+        [A, calls("c1", "c2"), answer("c1"), answer("c2", NO_RESULT)],
+    ),
+    "a system message between call and result moves behind it": (
+        [A, calls("c1"), {"role": "system", "content": "s"}, answer("c1"), DONE, ASK],
+        [A, calls("c1"), answer("c1"), {"role": "system", "content": "s"}, DONE, ASK],
+    ),
+    "a result that comes late and one that belongs nowhere": (
+        [A, calls("c1"), answer("zz"), answer("c1"), DONE, ASK],
+        [A, calls("c1"), answer("c1"), DONE, ASK],
+    ),
 }
 
 
@@ -95,7 +107,13 @@ MISSING = {"type": "tool_result", "tool_use_id": "t2", "content": NO_RESULT, "is
 ANTHROPIC = {
     "A7: results of one message that came in two are joined": (
         [A, tool_use("t1", "t2"), tool_result("t1"), tool_result("t2"), tool_use("t3")],
-        [A, tool_use("t1", "t2"), tool_result("t1", "t2"), tool_use("t3")],
+        [
+            A,
+            tool_use("t1", "t2"),
+            tool_result("t1", "t2"),
+            tool_use("t3"),
+            {"role": "user", "content": [MISSING | {"tool_use_id": "t3"}]},
+        ],
     ),
     "A8: a missing one is added before the user's words": (
         [A, tool_use("t1", "t2"), tool_result("t1", text="go on"), DONE, ASK],
@@ -123,6 +141,22 @@ ANTHROPIC = {
             ASK,
         ],
         [A, {"role": "assistant", "content": [{"type": "text", "text": "x"}]}, user("(empty)"), DONE, ASK],
+    ),
+}
+
+
+ANTHROPIC |= {
+    "the newest exchange with one of two results": (
+        [A, tool_use("t1", "t2"), tool_result("t1")],
+        [A, tool_use("t1", "t2"), {"role": "user", "content": [tool_result("t1")["content"][0], MISSING]}],
+    ),
+    "one id twice in the newest exchange": (
+        [A, tool_use("t", "t"), tool_result("t")],
+        [
+            A,
+            tool_use("t", "t~2"),
+            {"role": "user", "content": [tool_result("t")["content"][0], {**MISSING, "tool_use_id": "t~2"}]},
+        ],
     ),
 }
 

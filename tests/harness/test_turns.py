@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness import DispatchError, Harness, Receipt, ScriptedClient, fixed_clock
+from harness import DispatchError, Harness, Receipt, ScriptedClient, document, fixed_clock
 from harness.ledger import LEDGER_FILE, LedgerFault
 from store import FileStore, MemoryStore
 
@@ -198,7 +198,7 @@ def test_one_receipt_for_each_call_and_they_read_back_as_they_were(make_loop: An
     loop.ask(QUESTION, loop.exchange("bash", {"command": "ping"}, "pong"), "8931")
     assert [(r.turn, r.dispatch) for r in loop.receipts] == [*((n, 1) for n in range(1, 12)), (11, 2)]
     assert loop.memory.receipts == tuple(loop.receipts)
-    assert Receipt.parse(json.loads(json.dumps(loop.receipts[-1].document()))) == loop.receipts[-1]
+    assert document.read(Receipt, json.loads(json.dumps(loop.receipts[-1].document()))) == loop.receipts[-1]
     loop = reopened(loop, make_loop, tmp_path)
     assert loop.memory.receipts == tuple(loop.receipts)
 
