@@ -18,6 +18,7 @@ from importlib import resources
 from itertools import chain
 
 from mmu.step import well_formed
+from store import nfc
 
 STOP_WORDS_SHA256 = {
     "en": "d95ed4a12e1a7509a1a793049c2fa69396f9452db7039cf021b1636844babacd",
@@ -175,12 +176,12 @@ def fold_case(text: str) -> str:
     if text.isascii():
         return text.lower()
     lowered = compose(text).lower().replace("ı", "i").replace("\u0307", "")
-    return unicodedata.normalize("NFC", lowered)
+    return nfc(lowered)
 
 
 def compose(text: str) -> str:
     """The text in NFC and well formed: U+FFFD for a lone surrogate, at most 30 combining marks in a row."""
-    return text if text.isascii() else unicodedata.normalize("NFC", _MARKS.sub(_thin, well_formed(text)))
+    return text if text.isascii() else nfc(_MARKS.sub(_thin, well_formed(text)))
 
 
 def path_spans(text: str) -> Iterator[tuple[int, int]]:

@@ -30,6 +30,7 @@ from store.node import (
     IndexEntry,
     decode_text,
     encode_text,
+    nfc,
 )
 from store.repair import Action, plan, repair
 
@@ -62,6 +63,7 @@ __all__ = [
     "canonical_sha256",
     "decode_text",
     "encode_text",
+    "nfc",
     "plan",
     "repair",
     "session_folder",
