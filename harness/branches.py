@@ -6,9 +6,10 @@ nothing with any branch (another agent under the same session id, a cleared talk
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -19,7 +20,18 @@ from harness.plan import Planner
 from harness.reading import Intake
 from harness.view import TURN_FILE, VIEW_FILE, OpenTurn, View, load_state, path_of, save_state
 from mmu.unit import MMU
-from store import Audit, ColdNode, ColdStore, IndexEntry, Progress, Recovery, StoreError, StoreFormatError
+from store import (
+    Audit,
+    ColdNode,
+    ColdStore,
+    Forgotten,
+    IndexEntry,
+    Progress,
+    Recovery,
+    StoreError,
+    StoreFormatError,
+    Version,
+)
 
 BRANCHES_FILE = "branches.json"
 BRANCH_FILE = "branch.json"
@@ -112,9 +124,45 @@ class BranchStore:
         shared = step_id not in self.own.entries and step_id in self._entries
         return self._parent.get(step_id) if shared else self.own.get(step_id)
 
-    def validate(self, progress: Progress | None = None) -> Audit:
+    @property
+    def version(self) -> Version:
+        """Which history its own part is; it is another epoch when something old of the parent changes, too."""
+        own, parent = self.own.version, self._parent.version
+        return Version(own.epoch + parent.epoch, own.count, own.link)
+
+    def link_at(self, count: int) -> str | None:
+        """The link of its own part's chain."""
+        return self.own.link_at(count)
+
+    def recent(self, count: int) -> Sequence[IndexEntry]:
+        """The entries of its own part after the first `count`."""
+        return self.own.recent(count)
+
+    @property
+    def derived(self) -> Path | None:
+        """The folder of its own part."""
+        return self.own.derived
+
+    def reindex(self, nodes: Sequence[ColdNode]) -> None:
+        """Give steps of its own part a new projection."""
+        self.own.reindex(nodes)
+        self._took([self.own.entries[node.step_id] for node in nodes])
+
+    @property
+    def forgotten(self) -> Forgotten:
+        """What was forgotten of its own part."""
+        return self.own.forgotten
+
+    def forget(self, step_ids: Collection[int], *, at: str) -> Sequence[int]:
+        """Erase steps, those that it shares in the parent, too."""
+        gone = [*self.own.forget(step_ids, at=at), *self._parent.forget(set(step_ids) & self._entries.keys(), at=at)]
+        for step_id in gone:
+            self._entries.pop(step_id, None)
+        return gone
+
+    def validate(self, progress: Progress | None = None, *, since: int = 0, anchor: Path | None = None) -> Audit:
         """Audit its own part; the parent is audited as itself."""
-        return self.own.validate(progress)
+        return self.own.validate(progress, since=since, anchor=anchor)
 
     def read_document(self, name: str) -> bytes | None:
         """A document of this branch."""

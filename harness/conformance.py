@@ -362,7 +362,8 @@ class IPCFSuite(unittest.TestCase):
         entry = replace(IndexEntry.of(node, "cold_nodes/step_000137.json"), file="../../outside.json")
         log = mmu.store.folder / "log.0"
         with log.open("ab") as file:
-            file.write(frame({"record": "archive", "entry": entry.document(), "node": node.document()}))
+            place = {"seq": mmu.store.version.count, "salt": "", "link": "0" * 64}
+            file.write(frame({"record": "archive", "entry": entry.document(), "node": node.document(), **place}))
         again = self.open_mmu(root)
         with self.assertRaises(PathContainmentError):
             again.hydrate(137)

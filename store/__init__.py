@@ -5,7 +5,9 @@ with FileStore(Path(".mmu"), "session") as store:
     node = store.get(137)          # every hash is checked on the way
 """
 
-from store.cold_store import Audit, ColdStore, Progress, Recovery
+from store.chain import Head
+from store.chance import Chance, fixed_chance, system_chance
+from store.cold_store import Audit, ColdStore, Progress, Recovery, Version
 from store.errors import (
     BrokenReferenceError,
     IntegrityCheckError,
@@ -21,6 +23,7 @@ from store.errors import (
     StoreWriteError,
 )
 from store.file_store import FileStore
+from store.forgotten import Forgotten
 from store.jcs import canonical, canonical_sha256, sha256_hex
 from store.layout import session_folder
 from store.memory_store import MemoryStore
@@ -41,9 +44,12 @@ __all__ = [
     "Action",
     "Audit",
     "BrokenReferenceError",
+    "Chance",
     "ColdNode",
     "ColdStore",
     "FileStore",
+    "Forgotten",
+    "Head",
     "IndexEntry",
     "IntegrityCheckError",
     "InvalidNodeError",
@@ -59,13 +65,16 @@ __all__ = [
     "StoreLockedError",
     "StoreReadError",
     "StoreWriteError",
+    "Version",
     "canonical",
     "canonical_sha256",
     "decode_text",
     "encode_text",
+    "fixed_chance",
     "nfc",
     "plan",
     "repair",
     "session_folder",
     "sha256_hex",
+    "system_chance",
 ]

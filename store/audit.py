@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
-from store.cold_store import Audit, Progress
+from store.cold_store import Progress
 from store.errors import InvalidNodeError, NodeConflictError, OrphanedNodeError, StoreError
 from store.jcs import canonical_sha256
 from store.layout import node_file, step_of
 from store.node import PROJECTION_VERSION, ColdNode, IndexEntry
 
 INDEX_FORMAT, INDEX_VERSION = "mmu-index", 1
-
-
-class Audited(Protocol):
-    """What an audit asks of a store."""
-
-    @property
-    def entries(self) -> Mapping[int, IndexEntry]: ...
-
-    def get(self, step_id: int) -> ColdNode: ...
 
 
 def check_batch(
@@ -51,21 +42,22 @@ def check_batch(
     return fresh
 
 
-def audit(store: Audited, files: Iterable[str], progress: Progress | None = None) -> Audit:
-    """Check every entry of a store by reading it, and every node file (relative path) for an entry. Lists all faults."""
+def audit_nodes(
+    step_ids: Iterable[int], get: Callable[[int], ColdNode], files: Iterable[str], progress: Progress | None = None
+) -> tuple[StoreError, ...]:
+    """Read every step, and look for an entry of every node file (relative path). Lists all faults, in order."""
     faults: list[StoreError] = []
-    steps = sorted(store.entries)
+    steps = sorted(step_ids)
     for number, step_id in enumerate(steps, 1):
         try:
-            store.get(step_id)
+            get(step_id)
         except StoreError as fault:
             faults.append(fault)
         if progress is not None:
             progress(number, len(steps))
     known = {node_file(step_id) for step_id in steps}
-    for file in sorted(set(files) - known):
-        faults.append(OrphanedNodeError(step_of(file.rpartition("/")[2]), file))
-    return Audit(len(steps), tuple(faults))
+    orphans = [OrphanedNodeError(step_of(file.rpartition("/")[2]), file) for file in sorted(set(files) - known)]
+    return (*faults, *orphans)
 
 
 def index_document(session: str, entries: Iterable[IndexEntry]) -> bytes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, Self
 
 from store.errors import StoreError
+from store.forgotten import Forgotten
 from store.node import ColdNode, IndexEntry
 
 Progress = Callable[[int, int], None]
@@ -15,10 +17,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The result of `validate`: how many entries were checked, and every fault found, in the order of the steps."""
+    """The result of `validate`: how many entries were checked, every fault found, in the order of the steps, where the
+    chain ends (`count:link`), the steps that were forgotten, and what nobody can tell."""
 
     checked: int
     faults: tuple[StoreError, ...]
+    head: str = ""
+    forgotten: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def raise_first(self) -> None:
         """Raise the first fault, if there is one."""
@@ -32,6 +38,15 @@ class Recovery:
 
     redone: tuple[int, ...] = ()
     torn_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which history a store holds: how often something old was changed, how many entries its chain has, its last link."""
+
+    epoch: int
+    count: int
+    link: str
 
 
 class ColdStore(Protocol):
@@ -73,8 +88,41 @@ class ColdStore(Protocol):
         Raises NodeNotFoundError, OrphanedNodeError, BrokenReferenceError or IntegrityCheckError.
         """
 
-    def validate(self, progress: Progress | None = None) -> Audit:
-        """Check every entry and every file; list all faults."""
+    @property
+    def version(self) -> Version:
+        """Which history this is. What was derived from it is good while the epoch is the same and `link_at` its count gives
+        its link; then only `recent` is new."""
+
+    def link_at(self, count: int) -> str | None:
+        """The chain's link after the first `count` entries, None if there are not so many."""
+
+    def recent(self, count: int) -> Sequence[IndexEntry]:
+        """The entries archived after the first `count` of the chain, in order."""
+
+    @property
+    def derived(self) -> Path | None:
+        """A folder, not made yet, for files that can be made again at any time; None where there is no disk."""
+
+    def reindex(self, nodes: Sequence[ColdNode]) -> None:
+        """Give archived steps a new projection, after a change of extraction: new entries in the chain, the same payloads.
+
+        Raises IntegrityCheckError for another payload, NodeNotFoundError, StoreWriteError, StoreLockedError.
+        """
+
+    @property
+    def forgotten(self) -> Forgotten:
+        """What was forgotten here."""
+
+    def forget(self, step_ids: Collection[int], *, at: str) -> Sequence[int]:
+        """Erase steps from every file of the store; gives those that were there. `at`: the time, ISO 8601.
+
+        A salted commitment stays in the chain, and a keyed mark of the match key in `forgotten`. A process that dies at it is
+        caught up with by the next that opens the store. Raises StoreWriteError or StoreLockedError.
+        """
+
+    def validate(self, progress: Progress | None = None, *, since: int = 0, anchor: Path | None = None) -> Audit:
+        """Check the chain, every entry and every file; list all faults. Nodes of the chain's first `since` entries are not
+        read. `anchor`: a file outside that was told the heads; with it a folder put back to an older state shows."""
 
     def read_document(self, name: str) -> bytes | None:
         """A small document of the session (`policy.json`, ...), None if there is none."""

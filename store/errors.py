@@ -19,13 +19,18 @@ class NodeNotFoundError(StoreError):
         super().__init__(f"step {step_id}: not archived in session {session!r}")
 
 
+def _short(text: str) -> str:
+    """A hash by its first digits; other words as they are, up to a line."""
+    return text[:16] if len(text) == 64 else text[:120]
+
+
 class IntegrityCheckError(StoreError):
     """Bytes no longer hash to what was written (CONF-09). The node is never hydrated."""
 
     def __init__(self, step_id: int | None, what: str, stored: str, found: str) -> None:
         self.step_id, self.what, self.stored, self.found = step_id, what, stored, found
         where = "store" if step_id is None else f"step {step_id}"
-        super().__init__(f"{where}: {what} is {found[:16] or 'missing'}, expected {stored[:16]}")
+        super().__init__(f"{where}: {what} is {_short(found) or 'missing'}, expected {_short(stored)}")
 
 
 class PathContainmentError(IntegrityCheckError):

@@ -1,21 +1,22 @@
 """The embedded store: a log that is the commit point, one file per step written behind it, and a few documents.
 
 `archive` is acknowledged when its log record is flushed; node files follow and are then marked `filed` in the log. Opening
-reads the log: what is acknowledged and not filed is completed (`recovery.redone`); filed and missing is a fault.
+reads the newest generation of the log: what is acknowledged and not filed is completed (`recovery.redone`); filed and
+missing is a fault.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self
 
 from store import layout
-from store.audit import audit, check_batch, index_document
-from store.cold_store import Audit, Progress, Recovery
+from store.audit import check_batch, index_document
+from store.chain import SALT_BYTES
+from store.chance import Chance, system_chance
+from store.cold_store import Audit, Progress, Recovery, Version
 from store.errors import (
     BrokenReferenceError,
     IntegrityCheckError,
@@ -25,180 +26,128 @@ from store.errors import (
     StoreError,
     StoreFormatError,
     StoreLockedError,
-    StoreReadError,
     StoreWriteError,
 )
+from store.folder_audit import NO_ANCHOR, WrittenHeads, export_faults, walk
+from store.forgotten import FORGOTTEN_FILE, Forgotten
+from store.index import Index
 from store.jcs import serialized, sha256_hex
-from store.lock import WriterLock
-from store.log import LOG_FORMAT, LOG_VERSION, Damage, Log, Record, frame, records
+from store.log import Record, frame
 from store.node import ColdNode, IndexEntry, is_step_id, verified
+from store.session_folder import SessionFolder
 
-_LOG_FILE = "log.0"
 _FILE_BATCH = 64  # node files are flushed and marked together, so that one flush per archive stays one flush
 _SMALL_INDEX = 1000  # up to here the exported index is written at each close, beyond it when it has doubled
+SEAL_BYTES = 4 * 2**20  # a generation of the log is sealed when it is longer
 
 
-class FileStore:
+class FileStore(SessionFolder):
     """One session's folder. Any number of processes may open it; writers take turns by a file lock.
 
     `root` is the workspace's store folder (`.mmu`), `session` any text. With `create=False` a missing folder is an error.
-    Raises StoreFormatError (foreign folder, newer version), StoreReadError, StoreWriteError, StoreLockedError; never for
-    broken content, which `faults` lists.
+    `chance` gives the salts of the chain; with `key` its head cannot be made up by who has no key; `anchor` is a file outside
+    the folder that is told each head. Raises StoreFormatError (foreign folder, newer version), StoreReadError,
+    StoreWriteError, StoreLockedError; never for broken content, which `faults` lists.
     """
 
-    def __init__(self, root: Path, session: str, *, create: bool = True, lock_seconds: float = 10.0) -> None:
-        self.session = session
-        self.folder = root / layout.session_folder(session)
+    def __init__(
+        self,
+        root: Path,
+        session: str,
+        *,
+        create: bool = True,
+        lock_seconds: float = 10.0,
+        chance: Chance = system_chance,
+        key: bytes | None = None,
+        anchor: Path | None = None,
+        seal_bytes: int = SEAL_BYTES,
+    ) -> None:
+        super().__init__(root, session, create=create, lock_seconds=lock_seconds, key=key, anchor=anchor)
         self.recovery = Recovery()
-        self._index: dict[int, IndexEntry] = {}
+        self._chance, self._seal_bytes = chance, seal_bytes
         self._unfiled: dict[int, dict[str, Any]] = {}  # acknowledged, not yet marked filed: node documents
         self._unfiled_bytes = 0
         self._written: set[int] = set()  # those of them whose file this process wrote whole
         self._committed = False  # whether some of them were archived through this object
-        self._exported = 0
-        self._damage: list[StoreError] = []  # stretches of the log that do not read
-        self._found: list[StoreError] = []  # node files without entry when it was opened
-        self._position = 0  # end of the last whole log record taken in
-        self._log = Log(self.folder / _LOG_FILE)
-        self._lock = WriterLock(self.folder / "lock", lock_seconds)
-        if not self._exists():
-            if not create:
-                raise StoreFormatError(self.folder, f"no session {session!r} is stored here")
-            self._create(root)
+        self._exported, self._export_sha256 = 0, ""
+        self._found: list[StoreError] | None = None  # node files without entry, looked for when somebody asks
+        self._erasing: Sequence[Mapping[str, Any]] = ()  # what an erase record says that is not done yet
+        self._index = Index(self._journal.sealed, 0, self._journal.damage.append)
         self._open()
 
     # -- opening
 
-    def _exists(self) -> bool:
-        try:
-            if not self.folder.exists():
-                return False
-            if not self.folder.is_dir():
-                raise StoreFormatError(self.folder, "this is a file, a session's folder was expected")
-            if self._log.path.exists():
-                return True
-            if any(self._foreign(child) for child in self.folder.iterdir()):
-                raise StoreFormatError(self.folder, "not a prompt-mmu session: its log is missing; nothing was touched")
-        except OSError as error:
-            raise StoreReadError(self.folder, error) from error
-        return False
-
-    def _foreign(self, child: Path) -> bool:
-        """Whether a folder without a log holds this: more than what another process puts there before its log."""
-        if child.name == layout.NODE_FOLDER:
-            return any(child.iterdir())
-        return child.name != "lock" and not child.name.startswith(".")
-
-    def _create(self, root: Path) -> None:
-        if root.exists() and not root.is_dir():
-            raise StoreFormatError(root, "this is a file, a store folder was expected")
-        fresh = not root.exists()
-        layout.private_folder(root)
-        if fresh:
-            layout.replace(root / ".gitignore", b"*\n", flush=False)
-        layout.private_folder(self.folder / layout.NODE_FOLDER)
-        with self._lock.held():
-            if self._log.path.exists():
-                return
-            self._log.append([self._head()], 0)
-            for folder in (self.folder, root):
-                layout.sync(folder)
-
-    def _head(self) -> dict[str, Any]:
-        head = {"record": "head", "format": LOG_FORMAT, "version": LOG_VERSION, "generation": 0}
-        return {**head, "session": self.session}
-
     def _open(self) -> None:
-        self.refresh()
-        head = frame(self._head())
-        if not self._position and head.startswith(self._log.read()[: len(head)]):
+        self._reload()
+        if not self._journal.is_begun and self._journal.begins_with(frame(self._journal.head_record())):
             with contextlib.suppress(StoreWriteError), self._lock.held():  # another process is making it, or died at it
-                self.refresh()
-                if not self._position:
-                    self._position = self._log.append([self._head()], 0)
-        if not self._position:
-            raise StoreFormatError(self._log.path, "not a prompt-mmu log: no whole record in it; nothing was touched")
-        torn = self._log.path.stat().st_size - self._position
-        missing = tuple(sorted(step for step in self._unfiled if not self._node_path(step).exists()))
+                self._reload()
+                if not self._journal.is_begun:
+                    self._journal.append([])
+        if not self._journal.is_begun:
+            raise StoreFormatError(
+                self._journal.path, "not a prompt-mmu log: no whole record in it; nothing was touched"
+            )
+        torn = self._journal.torn()
+        missing = tuple(sorted(step for step in self._unfiled if not self._nodes.file(step).exists()))
         if self._unfiled:
             with contextlib.suppress(StoreWriteError, StoreLockedError):  # a reader without write access reads the log
                 self._file_pending()
+        if self._erasing:
+            with contextlib.suppress(StoreWriteError, StoreLockedError), self._lock.held():
+                self._finish_erasing()
         self.recovery = Recovery(missing, torn)
-        self._found = [OrphanedNodeError(layout.step_of(Path(file).name), file) for file in self._orphans()]
+
+    def _reload(self) -> None:
+        """Read the newest generation of the log from its begin."""
+        self._unfiled.clear()
+        self._erasing = ()
+        found = self._journal.begin()
+        self._index = Index(self._journal.sealed, self._journal.state.steps, self._journal.damage.append)
+        for record in found:
+            self._take(record)
+
+    def refresh(self) -> Sequence[IndexEntry]:
+        """Read what the log holds beyond what is known. Damaged stretches become faults."""
+        if self._journal.moved():
+            known = self._journal.state.head.count
+            self._reload()
+            return self.recent(known)
+        taken = [self._take(record) for record in self._journal.fresh()]
+        return [entry for entry in taken if entry is not None]
+
+    def _take(self, record: Record) -> IndexEntry | None:
+        body = record.body
+        try:
+            match body["record"]:
+                case "archive":
+                    entry = IndexEntry.parse(body["entry"])
+                    self._index.put(entry, again=bool(body.get("again")))
+                    if "node" in body:
+                        self._unfiled[entry.step_id] = body["node"]
+                    return entry
+                case "filed":
+                    for step_id in body["steps"]:
+                        self._unfiled.pop(step_id, None)
+                case "erase":
+                    self._erasing = body["steps"]
+                    self._index.lose(body["live"])
+                case "erased":
+                    self._erasing = ()
+                case "exported":
+                    self._exported, self._export_sha256 = body["steps"], body["sha256"]
+        except (KeyError, TypeError) as error:
+            self._journal.spoiled(record, error)
+        return None
 
     def _orphans(self) -> list[str]:
         """Node files without entry, judged under the writer lock so that a write in progress is none."""
-        strange = sorted(self._files() - {layout.node_file(step) for step in self._index})
+        strange = sorted(self._nodes.names() - {layout.node_file(step) for step in self._index})
         if not strange:
             return []
         with contextlib.suppress(StoreWriteError, StoreLockedError), self._lock.held():
             self.refresh()
         return [file for file in strange if layout.step_of(Path(file).name) not in self._index]
-
-    def _files(self) -> Set[str]:
-        try:
-            names = [child.name for child in (self.folder / layout.NODE_FOLDER).iterdir()]
-        except FileNotFoundError:
-            return set()
-        except OSError as error:
-            raise StoreReadError(self.folder / layout.NODE_FOLDER, error) from error
-        return {f"{layout.NODE_FOLDER}/{name}" for name in names if not name.startswith(".")}
-
-    def refresh(self) -> Sequence[IndexEntry]:
-        """Read what the log holds beyond what is known. Damaged stretches become faults."""
-        try:
-            if self._log.path.stat().st_size == self._position:
-                return ()
-        except OSError as error:
-            raise StoreReadError(self._log.path, error) from error
-        fresh: list[IndexEntry] = []
-        for record in records(self._log.read(self._position), self._position):
-            if isinstance(record, Damage):
-                what = f"log bytes {record.start} to {record.stop}"
-                self._damage.append(IntegrityCheckError(None, what, "whole records", "damaged"))
-                continue
-            entry = self._take(record)
-            if entry is not None:
-                fresh.append(entry)
-        return fresh
-
-    def _take(self, record: Record) -> IndexEntry | None:
-        body, entry = record.body, None
-        self._position = record.stop
-        try:
-            match body["record"]:
-                case "head":
-                    self._check_head(body)
-                case "archive":
-                    entry = IndexEntry.parse(body["entry"])
-                    self._unfiled[entry.step_id] = body["node"]
-                    self._index[entry.step_id] = entry
-                case "filed":
-                    self._forget_pending(body["steps"])
-                case "dropped":
-                    self._forget_pending(body["steps"])
-                    for step_id in body["steps"]:
-                        self._index.pop(step_id, None)
-                case "exported":
-                    self._exported = body["steps"]
-        except (KeyError, TypeError) as error:
-            what = f"log record at byte {record.start}"
-            self._damage.append(IntegrityCheckError(None, what, "a known record", f"unreadable ({error!r})"))
-            return None
-        return entry
-
-    def _forget_pending(self, step_ids: Sequence[int]) -> None:
-        for step_id in step_ids:
-            self._unfiled.pop(step_id, None)
-
-    def _check_head(self, head: dict[str, Any]) -> None:
-        if head.get("format") != LOG_FORMAT:
-            raise StoreFormatError(self._log.path, f"format {head.get('format')!r} is not ours; nothing was touched")
-        if head.get("version") != LOG_VERSION:
-            reason = f"version {head.get('version')}, this program reads {LOG_VERSION}; update prompt-mmu"
-            raise StoreFormatError(self._log.path, reason)
-        if head.get("session") != self.session:
-            raise StoreFormatError(self._log.path, f"holds session {head.get('session')!r}, not {self.session!r}")
 
     # -- writing
 
@@ -221,90 +170,145 @@ class FileStore:
             self.refresh()
             self._commit(check_batch([node], self.session, self._index, lambda file: False), flush=True)
 
+    def reindex(self, nodes: Sequence[ColdNode]) -> None:
+        """Give steps a new projection (their payload is the same); see `ColdStore.reindex`."""
+        with self._lock.held():
+            self.refresh()
+            for node in nodes:
+                known = self.get(node.step_id)
+                if known.payload != node.payload:
+                    raise IntegrityCheckError(node.step_id, "payload_sha256", known.payload_sha256, node.payload_sha256)
+            self._commit(nodes, flush=True, again=True)
+        self._file_pending()
+
     def flush(self) -> None:
         """Make durable, and file, what was archived without a flush. Raises StoreWriteError or StoreLockedError."""
         if self._unfiled:
             self._file_pending()
 
-    def _commit(self, nodes: Sequence[ColdNode], *, flush: bool) -> None:
+    def _commit(self, nodes: Sequence[ColdNode], *, flush: bool, again: bool = False) -> None:
         entries = [IndexEntry.of(node, layout.node_file(node.step_id)) for node in nodes]
         documents = [node.document() for node in nodes]
+        mark = {"again": True} if again else {}
         bodies = [
-            {"record": "archive", "entry": entry.document(), "node": document}
+            {
+                "record": "archive",
+                "entry": entry.document(),
+                "salt": self._chance(SALT_BYTES).hex(),
+                "node": document,
+                **mark,
+            }
             for entry, document in zip(entries, documents, strict=True)
         ]
-        self._append(bodies, flush=flush)
+        self._journal.append(self._journal.chained(bodies), flush=flush)
         self._committed = True
         for entry, document in zip(entries, documents, strict=True):
             self._unfiled[entry.step_id] = document
-            self._index[entry.step_id] = entry
+            self._index.put(entry, again=again)
             self._unfiled_bytes += entry.size
-            if not flush:
-                continue
-            with contextlib.suppress(StoreWriteError):  # acknowledged by now; filing completes it
-                self._check_node_folder()
-                layout.create(self._node_path(entry.step_id), serialized(document))
-                self._written.add(entry.step_id)
-
-    def _append(self, bodies: Sequence[dict[str, Any]], *, flush: bool = True) -> None:
-        """Add records to the log. Bytes behind its last whole record, a write that was never acknowledged, are kept first."""
-        tail = self._log.read(self._position)
-        if tail:
-            layout.private_folder(self.folder / layout.QUARANTINE)
-            name = f"{_LOG_FILE}.tail-{self._position}.{sha256_hex(tail)[:8]}"
-            layout.replace(self.folder / layout.QUARANTINE / name, tail)
-        self._position = self._log.append(bodies, self._position, flush=flush)
-
-    def _check_node_folder(self) -> None:
-        """Raise StoreWriteError if a link stands in place of the node folder: nothing is written through it."""
-        folder = self.folder / layout.NODE_FOLDER
-        if folder.is_symlink():
-            raise StoreWriteError(folder, OSError(errno.ELOOP, "a link stands in place of the folder"))
+            if flush and not again:
+                with contextlib.suppress(StoreWriteError):  # acknowledged by now; filing completes it
+                    self._nodes.create(entry.step_id, serialized(document))
+                    self._written.add(entry.step_id)
+        if flush:
+            self._say_head()
 
     def _file_pending(self) -> None:
-        """Complete and flush the files of acknowledged steps, then mark them filed."""
+        """Complete and flush the files of acknowledged steps, mark them filed, and seal a log that has grown."""
         with self._lock.held():
             self.refresh()
             steps = sorted(self._unfiled)
-            self._check_node_folder()
-            layout.private_folder(self.folder / layout.NODE_FOLDER)
             if steps:
-                layout.sync(self._log.path)  # the log is the commit point: a file never comes before its record
-            for step_id in steps:
-                path = self._node_path(step_id)
-                if step_id not in self._written or not path.exists():  # not written, or half, by a process that died
-                    layout.replace(path, serialized(self._unfiled[step_id]), flush=False)
-                layout.sync(path)
-            if steps:
-                layout.sync(self.folder / layout.NODE_FOLDER)
-                self._append([{"record": "filed", "steps": steps}], flush=False)
+                layout.sync(self._journal.path)  # the log is the commit point: a file never comes before its record
+                for step_id in steps:
+                    # Not written, or half, by a process that died.
+                    if step_id not in self._written or not self._nodes.file(step_id).exists():
+                        self._nodes.put(step_id, serialized(self._unfiled[step_id]))
+                    self._nodes.sync(step_id)
+                self._nodes.sync_names()
+                self._journal.append([{"record": "filed", "steps": steps}], flush=False)
+                self._say_head()
             self._unfiled.clear()
             self._written.clear()
             self._unfiled_bytes, self._committed = 0, False
+            if self._journal.state.position > self._seal_bytes:
+                self._seal()
 
-    def drop(self, step_ids: Sequence[int]) -> None:
+    def _seal(self) -> None:
+        exported = (self._exported, self._export_sha256)
+        self._journal.seal(len(self._index))
+        if exported[0]:
+            self._journal.append([_exported(*exported)], flush=False)
+        self._reload()
+
+    # -- forgetting
+
+    def drop(self, step_ids: Collection[int]) -> None:
         """Take entries out of the index (explicit repair only). Files are not touched."""
+        self._erase([{"step": step_id, "why": "dropped"} for step_id in sorted(step_ids)])
+
+    def forget(self, step_ids: Collection[int], *, at: str) -> Sequence[int]:
+        """Erase steps from every file of the session; see `ColdStore.forget`."""
         with self._lock.held():
             self.refresh()
-            self._append([{"record": "dropped", "steps": list(step_ids)}])
-            self._forget_pending(step_ids)
-            for step_id in step_ids:
-                self._index.pop(step_id, None)
+            entries = [self._index[step_id] for step_id in sorted(step_ids) if step_id in self._index]
+            salt = self.forgotten.salt or self._chance(SALT_BYTES).hex()
+            self._erase([Forgotten.record(entry.step_id, entry.match_key, salt, at) for entry in entries])
+        return [entry.step_id for entry in entries]
+
+    def _erase(self, erased: Sequence[dict[str, Any]]) -> None:
+        with self._lock.held():
+            self._file_pending()
+            self._seal()
+            live = len([one for one in erased if one["step"] in self._index])
+            if live:
+                self._journal.append([{"record": "erase", "steps": erased, "live": live}])
+                self._reload()
+                self._finish_erasing()
+
+    def _finish_erasing(self) -> None:
+        """Do what the last erase record says; again, if a process died at it."""
+        steps = {one["step"]: one for one in self._erasing}
+        for generation in self._journal.sealed():
+            if any(generation.place(step_id) is not None for step_id in steps):
+                self._journal.rewrite(generation, {step_id: one["why"] for step_id, one in steps.items()})
+        gone = [one for one in self._erasing if one["why"] == "forgotten"]
+        if gone:
+            self._nodes.erase([one["step"] for one in gone])
+            for name in (layout.INDEX_FILE, layout.QUARANTINE, layout.DERIVED):
+                layout.remove(self.folder / name)
+            self.write_document(FORGOTTEN_FILE, self.forgotten.having(gone).to_bytes())
+        self._journal.append([{"record": "erased"}])
+        self._say_head()
+        self._reload()
 
     # -- reading
 
     @property
     def entries(self) -> Mapping[int, IndexEntry]:
         """The index by step id."""
-        return MappingProxyType(self._index)
+        return self._index
+
+    @property
+    def version(self) -> Version:
+        """Which history this is; see `ColdStore.version`."""
+        state = self._journal.state
+        return Version(state.epoch, state.head.count, state.head.link)
+
+    def recent(self, count: int) -> Sequence[IndexEntry]:
+        """The entries archived after the first `count`, in order; see `ColdStore.recent`."""
+        return list(self._journal.entries(count))
+
+    def link_at(self, count: int) -> str | None:
+        """The chain's link after the first `count` entries, None if there are not so many."""
+        return self._journal.link_at(count)
 
     @property
     def faults(self) -> Sequence[StoreError]:
-        """What opening found broken, and what of the log could not be read since."""
-        return (*self._damage, *self._found)
-
-    def _node_path(self, step_id: int) -> Path:
-        return self.folder / layout.node_file(step_id)
+        """What is broken as far as opening and reading saw it; node files without entry are looked for when first asked."""
+        if self._found is None:
+            self._found = [OrphanedNodeError(layout.step_of(Path(file).name), file) for file in self._orphans()]
+        return (*self._journal.damage, *self._found)
 
     def get(self, step_id: int) -> ColdNode:
         """Read a step with all its hashes checked. Raises as `ColdStore.get`."""
@@ -313,59 +317,52 @@ class FileStore:
         entry = self._index.get(step_id)
         file = layout.node_file(step_id)
         if entry is None:
-            if self._node_path(step_id).exists():
+            if self._nodes.file(step_id).exists():
                 raise OrphanedNodeError(step_id, file)
             raise NodeNotFoundError(step_id, self.session)
         if entry.file != file:
             raise PathContainmentError(step_id, file, entry.file)
-        if self._node_path(step_id).is_symlink() or (self.folder / layout.NODE_FOLDER).is_symlink():
-            raise PathContainmentError(step_id, file, "a link")
+        return verified(entry, self._raw(step_id), self.session)
+
+    def _raw(self, step_id: int) -> bytes:
+        """The bytes of a step's node. Raises BrokenReferenceError, PathContainmentError, StoreReadError."""
+        if self._nodes.is_linked(step_id):
+            raise PathContainmentError(step_id, layout.node_file(step_id), "a link")
         pending = self._unfiled.get(step_id)
         if pending is not None and step_id not in self._written:  # its file is another process's to complete
-            return verified(entry, serialized(pending))
+            return serialized(pending)
         try:
-            raw = layout.read_plain(self._node_path(step_id))
+            return self._nodes.read(step_id)
         except FileNotFoundError:
-            raise BrokenReferenceError(step_id, file) from None
-        return verified(entry, raw)
+            raise BrokenReferenceError(step_id, layout.node_file(step_id)) from None
 
     def logged(self, step_ids: Collection[int]) -> dict[int, bytes]:
-        """The canonical node bytes of some steps, of those that the log holds. For repair; reads the whole log once."""
+        """The canonical node bytes of some steps, of those that the log holds. For repair; reads the open generation."""
         found: dict[int, bytes] = {}
-        for record in records(self._log.read()):
-            node = record.body.get("node") if isinstance(record, Record) else None
+        for record in self._journal.open_records():
+            node = record.body.get("node")
             if isinstance(node, dict) and node.get("step_id") in step_ids:
                 found[node["step_id"]] = serialized(node)
         return found
 
-    def validate(self, progress: Progress | None = None) -> Audit:
-        """Check every entry and every file; list all faults, those of the log last."""
-        self.refresh()
-        result = audit(self, self._orphans(), progress)
-        return Audit(result.checked, (*result.faults, *self._damage))
-
-    # -- documents
-
-    def read_document(self, name: str) -> bytes | None:
-        """A document of the session, None if there is none. Raises StoreReadError, IntegrityCheckError (a link)."""
-        try:
-            return layout.read_plain(self.folder / layout.document_name(name))
-        except FileNotFoundError:
-            return None
-
-    def write_document(self, name: str, data: bytes, *, flush: bool = True) -> None:
-        """Replace a document in one piece; with `flush` it is durable on return. Raises StoreWriteError."""
-        layout.replace(self.folder / layout.document_name(name), data, flush=flush)
-
-    def append_document(self, name: str, line_after: Callable[[bytes], bytes]) -> None:
-        """Append a line, see `ColdStore.append_document`. Raises StoreWriteError, StoreLockedError."""
-        path = self.folder / layout.document_name(name)
-        with self._lock.held():
-            layout.append_line(path, line_after)
+    def validate(self, progress: Progress | None = None, *, since: int = 0, anchor: Path | None = None) -> Audit:
+        """Check the chain, every entry and every file; list all faults. See `ColdStore.validate`."""
+        with contextlib.suppress(StoreWriteError, StoreLockedError), self._lock.held():
+            self.refresh()
+        heads = WrittenHeads.read(self.folder, self.session, self._key, anchor or self._anchor)
+        chain, nodes = walk(self._journal, self._nodes, self.get, heads, since=since, progress=progress)
+        orphans = [OrphanedNodeError(layout.step_of(Path(file).name), file) for file in self._orphans()]
+        return Audit(
+            checked=len(self._index),
+            faults=(*nodes, *orphans, *chain.faults, *heads.faults, *export_faults(self.folder, self._export_sha256)),
+            head=str(chain.head),
+            forgotten=tuple(chain.forgotten),
+            notes=() if heads.anchored else (NO_ANCHOR,),
+        )
 
     def sibling(self, session: str) -> FileStore:
         """Another session of the same store folder, made if it is missing. Raises as opening does."""
-        return FileStore(self.folder.parent, session)
+        return FileStore(self.folder.parent, session, chance=self._chance, key=self._key, anchor=self._anchor)
 
     def export_index(self) -> bytes:
         """Write `recall_index.json` and return its bytes. Raises StoreWriteError."""
@@ -373,8 +370,8 @@ class FileStore:
             self.refresh()
             data = index_document(self.session, self._index.values())
             layout.replace(self.folder / layout.INDEX_FILE, data, flush=False)
-            self._append([{"record": "exported", "steps": len(self._index)}], flush=False)
-            self._exported = len(self._index)
+            self._exported, self._export_sha256 = len(self._index), sha256_hex(data)
+            self._journal.append([_exported(self._exported, self._export_sha256)], flush=False)
         return data
 
     def close(self) -> None:
@@ -397,3 +394,7 @@ class FileStore:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _exported(steps: int, sha256: str) -> dict[str, Any]:
+    return {"record": "exported", "steps": steps, "sha256": sha256}

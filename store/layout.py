@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from store.errors import IntegrityCheckError, StoreReadError, StoreWriteError
 from store.jcs import sha256_hex
 
 NODE_FOLDER, QUARANTINE, INDEX_FILE = "cold_nodes", "quarantine", "recall_index.json"
+HEAD_FILE, DERIVED = "HEAD", "derived"
 _SLUG = re.compile(r"[^a-z0-9]+")
 _NODE_NAME = re.compile(r"step_([0-9]{6,9})\.json")
 _DOCUMENT = re.compile(r"[a-z][a-z0-9_]{0,40}\.jsonl?")
@@ -142,4 +144,17 @@ def replace(path: Path, data: bytes, *, flush: bool = True) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):  # what refused the write may refuse this too
             temporary.unlink()
+        raise StoreWriteError(path, error) from error
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link, or a folder with all that is in it, if it is there. Raises StoreWriteError."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        if path.parent.exists():
+            sync(path.parent)
+    except OSError as error:
         raise StoreWriteError(path, error) from error

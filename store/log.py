@@ -95,12 +95,12 @@ class Log:
         except OSError as error:
             raise StoreReadError(self.path, error) from error
 
-    def append(self, bodies: Sequence[dict[str, Any]], at: int, *, flush: bool = True) -> int:
-        """Write records at byte `at` (the end of the last whole one), flush once, and return the new end.
+    def append(self, frames: Sequence[bytes], at: int, *, flush: bool = True) -> None:
+        """Write framed records at byte `at` (the end of the last whole one), and flush once.
 
         Raises StoreWriteError if the system refuses; the file is then as long as before.
         """
-        data = b"".join(map(frame, bodies))
+        data = b"".join(frames)
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -119,4 +119,3 @@ class Log:
             raise StoreWriteError(self.path, error) from error
         finally:
             os.close(descriptor)
-        return at + len(data)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from store.audit import audit, check_batch, index_document
-from store.cold_store import Audit, Progress, Recovery
-from store.errors import BrokenReferenceError, NodeNotFoundError, OrphanedNodeError, PathContainmentError, StoreError
+from store.audit import audit_nodes, check_batch, index_document
+from store.chain import Head, genesis, link
+from store.cold_store import Audit, Progress, Recovery, Version
+from store.errors import (
+    BrokenReferenceError,
+    IntegrityCheckError,
+    NodeNotFoundError,
+    OrphanedNodeError,
+    PathContainmentError,
+    StoreError,
+)
+from store.forgotten import Forgotten
 from store.layout import INDEX_FILE, document_name, node_file, step_of
 from store.node import ColdNode, IndexEntry, is_step_id, verified
 
@@ -21,6 +31,11 @@ class MemoryStore:
         self.files: dict[str, bytes] = {}
         self.index: dict[int, IndexEntry] = {}
         self.recovery = Recovery()
+        self.forgotten = Forgotten()
+        self.derived: Path | None = None
+        self._epoch = 0
+        self._links = [genesis(session)]
+        self._order: list[int] = []
         self._siblings: dict[str, MemoryStore] = {}
         self.faults: Sequence[StoreError] = ()
 
@@ -35,11 +50,51 @@ class MemoryStore:
 
     def archive(self, nodes: Sequence[ColdNode], *, flush: bool = True) -> Sequence[IndexEntry]:
         """Keep steps, all or none. Raises NodeConflictError or OrphanedNodeError."""
-        fresh = check_batch(nodes, self.session, self.index, lambda file: file in self.files)
-        for node in fresh:
-            self.files[node_file(node.step_id)] = node.to_bytes()
-            self.index[node.step_id] = IndexEntry.of(node, node_file(node.step_id))
+        for node in check_batch(nodes, self.session, self.index, lambda file: file in self.files):
+            self._keep(node)
         return [self.index[node.step_id] for node in nodes]
+
+    def _keep(self, node: ColdNode) -> None:
+        entry = IndexEntry.of(node, node_file(node.step_id))
+        self.files[entry.file] = node.to_bytes()
+        self.index[entry.step_id] = entry
+        self._links.append(link(self._links[-1], entry.artifact_sha256))
+        self._order.append(entry.step_id)
+
+    def reindex(self, nodes: Sequence[ColdNode]) -> None:
+        """Give steps a new projection."""
+        for node in nodes:
+            known = self.get(node.step_id)
+            if known.payload != node.payload:
+                raise IntegrityCheckError(node.step_id, "payload_sha256", known.payload_sha256, node.payload_sha256)
+        for node in nodes:
+            self._keep(node)
+        self._epoch += 1
+
+    def forget(self, step_ids: Collection[int], *, at: str) -> Sequence[int]:
+        """Take steps out of everything that is kept here."""
+        gone = [self.index.pop(step_id) for step_id in sorted(step_ids) if step_id in self.index]
+        for entry in gone:
+            self.files.pop(entry.file, None)
+        self.files.pop(INDEX_FILE, None)
+        if gone:
+            self._epoch += 1
+            rows = [Forgotten.record(entry.step_id, entry.match_key, self.session, at) for entry in gone]
+            self.forgotten = self.forgotten.having(rows)
+        return [entry.step_id for entry in gone]
+
+    @property
+    def version(self) -> Version:
+        """Which history this is."""
+        return Version(self._epoch, len(self._order), self._links[-1])
+
+    def link_at(self, count: int) -> str | None:
+        """The link after the first `count` entries."""
+        return self._links[count] if count < len(self._links) else None
+
+    def recent(self, count: int) -> Sequence[IndexEntry]:
+        """The entries after the first `count`."""
+        return [self.index[step_id] for step_id in self._order[count:] if step_id in self.index]
 
     def flush(self) -> None:
         """Nothing is pending here."""
@@ -57,12 +112,17 @@ class MemoryStore:
             raise PathContainmentError(step_id, file, entry.file)
         if file not in self.files:
             raise BrokenReferenceError(step_id, file)
-        return verified(entry, self.files[file])
+        return verified(entry, self.files[file], self.session)
 
-    def validate(self, progress: Progress | None = None) -> Audit:
-        """Check every entry and every file; list all faults."""
-        nodes = [file for file in self.files if step_of(file.rpartition("/")[2]) is not None]
-        return audit(self, nodes, progress)
+    def validate(self, progress: Progress | None = None, *, since: int = 0, anchor: Path | None = None) -> Audit:
+        """Check every entry and every file; list all faults. There is no folder that somebody could put back."""
+        files = [file for file in self.files if step_of(file.rpartition("/")[2]) is not None]
+        steps = set(self.index) - set(self._order[:since])
+        faults = audit_nodes(
+            steps, self.get, [f for f in files if step_of(f.rpartition("/")[2]) not in self.index], progress
+        )
+        head = Head(len(self._order), self._links[-1])
+        return Audit(len(self.index), faults, str(head), tuple(self.forgotten.steps))
 
     def read_document(self, name: str) -> bytes | None:
         """A document, None if there is none."""

@@ -239,13 +239,24 @@ class IndexEntry:
         return cls(**values)
 
 
-def verified(entry: IndexEntry, raw: bytes) -> ColdNode:
-    """The node that an entry refers to, from its raw bytes, every hash checked against itself and against the entry.
+def is_artifact(raw: bytes, artifact_sha256: str) -> bool:
+    """Whether a node file's bytes are, each of them, those that an artifact hash was made of. One pass, nothing is parsed.
+
+    The hash covers the canonical node without its own field; keys are sorted, so that field stands first in the file.
+    """
+    start = b'{"artifact_sha256":"%s",' % artifact_sha256.encode()
+    return raw.startswith(start) and sha256_hex(b"{" + raw[len(start) :]) == artifact_sha256
+
+
+def verified(entry: IndexEntry, raw: bytes, session: str) -> ColdNode:
+    """The node that an entry of a session refers to, from its raw bytes, every hash checked against itself and the entry.
 
     Raises IntegrityCheckError (CONF-09); what it raises for is never hydrated.
     """
     node = ColdNode.from_bytes(raw, entry.step_id)
-    for name in ("artifact_sha256", "payload_sha256", "projection_sha256", "projection_version", "step_id"):
+    if node.session != session:
+        raise IntegrityCheckError(entry.step_id, "the node's session", session, node.session)
+    for name in ("step_id", "artifact_sha256", "payload_sha256", "projection_sha256", "projection_version"):
         stored, found = getattr(entry, name), getattr(node, name)
         if stored != found:
             raise IntegrityCheckError(entry.step_id, f"the index's {name}", str(stored), str(found))

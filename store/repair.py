@@ -75,7 +75,7 @@ def _from_log(store: FileStore, step_ids: Collection[int]) -> dict[int, bytes]:
     whole: dict[int, bytes] = {}
     for step_id, raw in store.logged(step_ids).items():
         with contextlib.suppress(IntegrityCheckError, KeyError):  # KeyError: an orphan, which has no entry
-            verified(store.entries[step_id], raw)
+            verified(store.entries[step_id], raw, store.session)
             whole[step_id] = raw
     return whole
 

@@ -117,7 +117,7 @@ def reading_changes_the_index() -> Defect:
 
 
 def skips_verification() -> Defect:
-    def unchecked(entry: IndexEntry, raw: bytes) -> ColdNode:
+    def unchecked(entry: IndexEntry, raw: bytes, session: str) -> ColdNode:
         try:
             return ColdNode._parse(orjson.loads(raw))
         except orjson.JSONDecodeError as error:

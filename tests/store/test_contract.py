@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,11 +58,22 @@ class Folder(MutableMapping[str, bytes]):
         return sum(1 for _ in self)
 
 
-@pytest.fixture(params=["file", "memory"])
+class Sealing(FileStore):
+    """A file store that has nothing in the open generation of its log: all that was archived is sealed."""
+
+    def archive(self, nodes: Sequence[ColdNode], *, flush: bool = True) -> Sequence[IndexEntry]:
+        entries = super().archive(nodes, flush=flush)
+        self.flush()
+        return entries
+
+
+@pytest.fixture(params=["file", "sealed", "memory"])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path, session: str) -> Callable[[str], ColdStore]:
     """`open_store(name)` is an empty store of the session, another one for each name."""
     if request.param == "file":
         return lambda name: FileStore(tmp_path / name, session)
+    if request.param == "sealed":
+        return lambda name: Sealing(tmp_path / name, session, seal_bytes=0)
     return lambda name: MemoryStore(session)
 
 
@@ -360,9 +371,9 @@ def test_a_missing_file_is_a_broken_reference_that_names_it(
 
 def test_an_entry_that_names_another_file_is_never_followed(cold: ColdStore, make: Make) -> None:
     cold.archive([make(7)])
-    index = cold._index if isinstance(cold, FileStore) else cold.index  # type: ignore[attr-defined]
     for file in ("../../outside.json", "cold_nodes/step_000008.json", "/etc/passwd", ""):
-        index[7] = replace(index[7], file=file)
+        entry = replace(cold.entries[7], file=file)
+        cold._index.put(entry) if isinstance(cold, FileStore) else cold.index.update({7: entry})  # type: ignore[attr-defined]
         with pytest.raises(PathContainmentError):
             cold.get(7)
 

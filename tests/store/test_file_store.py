@@ -30,6 +30,7 @@ from store import (
     StoreFormatError,
     StoreLockedError,
     StoreWriteError,
+    fixed_chance,
     session_folder,
 )
 from store.log import Record, frame, records
@@ -175,9 +176,9 @@ def test_junk_between_two_records_is_a_fault_and_costs_no_step(cold: FileStore, 
     opened = reopened(cold)
     (fault,) = opened.faults
     assert isinstance(fault, IntegrityCheckError)
-    assert f"log bytes {ends[2]} to {ends[2] + len(junk)}" in str(fault)
+    assert f"log.0 bytes {ends[2]} to {ends[2] + len(junk)}" in str(fault)
     assert [opened.get(step) for step in range(3)] == [make(step) for step in range(3)]
-    assert opened.validate().faults == opened.faults
+    assert [str(fault) for fault in opened.validate().faults] == [str(fault)]
     opened.archive([make(3)])
     assert reopened(cold).get(3) == make(3)
 
@@ -252,7 +253,7 @@ def test_a_line_with_a_right_checksum_that_is_no_json_is_a_fault_and_no_crash(co
     three_steps(cold, make)
     with log_of(cold).open("ab") as log:
         log.write(b"%08x 3 abc\n" % 0x352441C2)  # CRC-32 of "abc"
-        log.write(frame({"record": "exported", "steps": 3}))
+        log.write(frame({"record": "exported", "steps": 3, "sha256": ""}))
     assert [type(fault) for fault in reopened(cold).faults] == [IntegrityCheckError]
 
 
@@ -858,7 +859,7 @@ def test_two_runs_with_the_same_steps_leave_the_same_bytes(
     tmp_path: Path, session: str, make: Make, snapshot: Snapshot
 ) -> None:
     for name in ("one", "two"):
-        with FileStore(tmp_path / name, session) as opened:
+        with FileStore(tmp_path / name, session, chance=fixed_chance()) as opened:
             opened.archive([make(1), make(2)])
             opened.archive([make(3)])
     assert snapshot(tmp_path / "one") == snapshot(tmp_path / "two")

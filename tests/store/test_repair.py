@@ -23,7 +23,7 @@ from store import (
     plan,
     repair,
 )
-from store.log import frame
+from store.journal import Journal
 
 Make = Callable[..., ColdNode]
 Snapshot = Callable[[Path], dict[str, bytes | str | None]]
@@ -51,9 +51,11 @@ def reopened(store: FileStore) -> FileStore:
 
 
 def with_log(store: FileStore, *bodies: dict[str, object]) -> FileStore:
-    """The store as it opens after someone wrote further records into its log."""
-    with (store.folder / "log.0").open("ab") as log:
-        log.writelines(map(frame, bodies))
+    """The store as it opens after someone wrote further records into its log, each with its right place in the chain."""
+    journal = Journal(store.folder, store.session)
+    journal.begin()
+    for body in bodies:
+        journal.append(journal.chained([{**body, "salt": "00" * 16}]) if body["record"] == "archive" else [body])
     return reopened(store)
 
 

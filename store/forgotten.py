@@ -1,0 +1,67 @@
+"""What was forgotten in a session: enough to know a step again when a client sends it, nothing to learn it from."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import orjson
+
+from store.errors import IntegrityCheckError
+from store.jcs import serialized
+
+FORGOTTEN_FILE = "forgotten.jsonl"
+_HEAD = {"format": "mmu-forgotten", "version": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Forgotten steps. `salt` keys the marks of their match keys; `steps` gives the time of forgetting (ISO 8601) by step
+    id; `marks` the step id by mark."""
+
+    salt: str = ""
+    steps: Mapping[int, str] = field(default_factory=dict)
+    marks: Mapping[str, int] = field(default_factory=dict)
+
+    def step(self, match_key: str) -> int | None:
+        """The forgotten step that a client's copy is, None if it is none."""
+        return self.marks.get(_mark(self.salt, match_key)) if self.marks else None
+
+    @staticmethod
+    def record(step_id: int, match_key: str, salt: str, at: str) -> dict[str, Any]:
+        """What is kept of a step: its id, when, and its match key under a key."""
+        return {"step": step_id, "why": "forgotten", "at": at, "salt": salt, "mark": _mark(salt, match_key)}
+
+    def having(self, records: Sequence[Mapping[str, Any]]) -> Self:
+        """With these records too; one that is known changes nothing."""
+        steps, marks = dict(self.steps), dict(self.marks)
+        for one in records:
+            steps[one["step"]], marks[one["mark"]] = one["at"], one["step"]
+        return replace(self, salt=self.salt or records[0]["salt"], steps=steps, marks=marks)
+
+    def to_bytes(self) -> bytes:
+        """The document: a head with the salt, then a line per step."""
+        mark_of = {step_id: mark for mark, step_id in self.marks.items()}
+        rows = [{"step": step_id, "at": at, "mark": mark_of.get(step_id, "")} for step_id, at in self.steps.items()]
+        return b"".join(serialized(row) + b"\n" for row in [{**_HEAD, "salt": self.salt}, *rows])
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Self:
+        """The inverse of `to_bytes`; nothing is forgotten where there is no document. Raises IntegrityCheckError."""
+        try:
+            head, *rows = [orjson.loads(line) for line in raw.splitlines()] or [{**_HEAD, "salt": ""}]
+            salt = head.pop("salt")
+            if head != _HEAD:
+                raise ValueError(f"its head is {head}")
+            steps = {int(row["step"]): str(row["at"]) for row in rows}
+            return cls(salt, steps, {str(row["mark"]): int(row["step"]) for row in rows})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise IntegrityCheckError(
+                None, FORGOTTEN_FILE, "a list of forgotten steps", f"unreadable ({error})"
+            ) from error
+
+
+def _mark(salt: str, match_key: str) -> str:
+    return hmac.digest(salt.encode(), match_key.encode(), "sha256").hex()

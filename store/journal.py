@@ -1,0 +1,312 @@
+"""A session's log over all its generations: read as one sequence of records, appended to at its end, sealed in pieces.
+
+`log.N` with the highest N is open, all below it are sealed (store/sealed.py). A generation is sealed when its steps are
+filed and it has grown: it is written anew without the nodes and renamed over itself, then `log.N+1` begins. A process that
+follows the log sees another file in the place of the one it read and begins anew at the newest generation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from store import layout
+from store.chain import Head, commitment, genesis, link
+from store.errors import IntegrityCheckError, StoreFormatError, StoreReadError
+from store.jcs import sha256_hex
+from store.log import LOG_FORMAT, LOG_VERSION, Damage, Log, Record, frame, records
+from store.node import IndexEntry
+from store.sealed import KEPT, Sealed, entries_of, sealed_bytes
+
+_NAME = re.compile(r"log\.(0|[1-9][0-9]{0,8})")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far the log was read: `generation` and `position` (bytes in it), the chain's end, `epoch` (how often something
+    old was changed), and `steps` that had an entry when the generation began."""
+
+    generation: int
+    position: int
+    head: Head
+    epoch: int = 0
+    steps: int = 0
+
+
+class Journal:
+    """The log of one session folder. Append, seal and rewrite under the writer lock only."""
+
+    def __init__(self, folder: Path, session: str) -> None:
+        self.folder, self.session = folder, session
+        self.state = State(0, 0, Head(0, genesis(session)))
+        self.damage: list[IntegrityCheckError] = []  # stretches that do not read
+        self._seen = (0, 0)  # inode and size of the open generation when it was read last
+        self._sealed: dict[int, Sealed] = {}
+
+    # -- reading
+
+    @property
+    def path(self) -> Path:
+        """The generation that was read last."""
+        return self._path(self.state.generation)
+
+    def _path(self, generation: int) -> Path:
+        return self.folder / f"log.{generation}"
+
+    def generations(self) -> list[int]:
+        """The numbers of all log files, ascending. Raises StoreReadError."""
+        try:
+            names = [_NAME.fullmatch(child.name) for child in self.folder.iterdir()]
+        except OSError as error:
+            raise StoreReadError(self.folder, error) from error
+        return sorted(int(name[1]) for name in names if name)
+
+    def begin(self) -> list[Record]:
+        """Read the newest generation from its begin. What was known before is forgotten."""
+        newest = (self.generations() or [0])[-1]
+        self._sealed.clear()
+        self.damage.clear()
+        ended = Sealed.open(self._path(newest)) if newest else None
+        if newest == 0 and self._path(0).exists():
+            ended = Sealed.open(self._path(0))
+        if ended is not None:  # its process died before the next one began; the next writer begins it
+            self._seen = self._look(newest)
+            self.state = State(newest, 0, Head(ended.count, ended.link), ended.epoch, ended.steps)
+            return []
+        self.state = State(newest, 0, Head(0, genesis(self.session)))
+        self._seen = (0, 0)
+        return self.fresh()
+
+    def _look(self, generation: int) -> tuple[int, int]:
+        try:
+            found = self._path(generation).stat()
+        except OSError as error:
+            raise StoreReadError(self._path(generation), error) from error
+        return found.st_ino, found.st_size
+
+    def moved(self) -> bool:
+        """Whether the generation that was read is another file by now: it was sealed."""
+        return self._seen[0] not in (0, self._look(self.state.generation)[0])
+
+    def fresh(self) -> list[Record]:
+        """The records behind what was read, in order. Damaged stretches go to `damage`. Raises StoreReadError."""
+        seen = self._look(self.state.generation)
+        if seen == self._seen:
+            return []
+        self._seen = seen
+        out: list[Record] = []
+        for one in records(Log(self.path).read(self.state.position), self.state.position):
+            if isinstance(one, Damage):
+                what = f"{self.path.name} bytes {one.start} to {one.stop}"
+                self.damage.append(IntegrityCheckError(None, what, "whole records", "damaged"))
+            elif self._take(one):
+                out.append(one)
+        return out
+
+    def _take(self, one: Record) -> bool:
+        """Follow a record; False for one that makes no sense."""
+        self.state = replace(self.state, position=one.stop)
+        body = one.body
+        try:
+            match body["record"]:
+                case "head":
+                    self._check_head(body)
+                    head = Head.parse(body["chain"])
+                    self.state = replace(self.state, head=head, epoch=body["epoch"], steps=body["steps"])
+                case "archive" | "forgotten":
+                    self.state = replace(self.state, head=Head(body["seq"] + 1, body["link"]))
+                    if body.get("again"):
+                        self.state = replace(self.state, epoch=self.state.epoch + 1)
+                case "erase":
+                    self.state = replace(self.state, epoch=self.state.epoch + 1)
+                case "filed" | "exported" | "erased" | "table" | "seal":
+                    pass
+                case other:
+                    raise ValueError(f"record {other!r}")
+        except (KeyError, TypeError, ValueError) as error:
+            self.spoiled(one, error)
+            return False
+        return True
+
+    def spoiled(self, one: Record, error: Exception) -> None:
+        """A record reads whole and makes no sense."""
+        what = f"{self.path.name} at byte {one.start}"
+        self.damage.append(IntegrityCheckError(None, what, "a known record", f"unreadable ({error!r})"))
+
+    def _check_head(self, head: dict[str, Any]) -> None:
+        if head.get("format") != LOG_FORMAT:
+            raise StoreFormatError(self.path, f"format {head.get('format')!r} is not ours; nothing was touched")
+        if head.get("version") != LOG_VERSION:
+            reason = f"version {head.get('version')}, this program reads {LOG_VERSION}; update prompt-mmu"
+            raise StoreFormatError(self.path, reason)
+        if head.get("session") != self.session:
+            raise StoreFormatError(self.path, f"holds session {head.get('session')!r}, not {self.session!r}")
+
+    def head_record(self) -> dict[str, Any]:
+        """The first record of the generation that the state stands at the begin of."""
+        return {
+            "record": "head",
+            "format": LOG_FORMAT,
+            "version": LOG_VERSION,
+            "session": self.session,
+            "generation": self.state.generation,
+            "chain": str(self.state.head),
+            "epoch": self.state.epoch,
+            "steps": self.state.steps,
+        }
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a whole record was found."""
+        return self.state.position > 0 or self.state.head.count > 0 or self.state.generation > 0
+
+    def begins_with(self, whole: bytes) -> bool:
+        """Whether the first generation holds a beginning of these bytes and nothing else."""
+        return self.path.exists() and whole.startswith(Log(self.path).read()[: len(whole)])
+
+    def torn(self) -> int:
+        """Bytes behind the last whole record: a write that was never acknowledged."""
+        return max(0, self._look(self.state.generation)[1] - self.state.position)
+
+    # -- sealed generations
+
+    def sealed(self) -> Sequence[Sealed]:
+        """The sealed generations, oldest first; each is looked at once. What does not open is damage."""
+        last = self.state.generation - (self.state.position > 0)
+        if len(self._sealed) <= last:
+            for number in range(len(self._sealed), last + 1):
+                self._sealed[number] = self._open_sealed(number)
+        return list(self._sealed.values())
+
+    def _open_sealed(self, number: int) -> Sealed:
+        path = self._path(number)
+        try:
+            found = Sealed.open(path)
+            why = "no seal ends it"
+        except StoreReadError as error:
+            found, why = None, str(error)
+        if found is None:
+            self.damage.append(IntegrityCheckError(None, path.name, "a sealed generation", why))
+            size = path.stat().st_size if path.exists() else 0
+            found = Sealed(path, number, 0, 0, "", 0, 0, 0, -1, size, size)
+        return found
+
+    def open_records(self) -> Iterator[Record]:
+        """The records of the newest generation."""
+        return (one for one in records(Log(self.path).read()) if isinstance(one, Record))
+
+    def entries(self, count: int) -> Iterator[IndexEntry]:
+        """The entries archived after the first `count`, in order. What does not read is passed over."""
+        for generation in self.sealed():
+            if generation.count > count:
+                yield from generation.entries(count)
+        if self.state.position:
+            yield from entries_of(self.open_records(), count)
+
+    def records(self, generation: int) -> Iterator[Record | Damage]:
+        """Everything in a generation, in order. Raises StoreReadError."""
+        return records(Log(self._path(generation)).read())
+
+    def link_at(self, count: int) -> str | None:
+        """The link after the first `count` entries; None if the chain is shorter or it cannot be read."""
+        if count == 0:
+            return genesis(self.session)
+        if count == self.state.head.count:
+            return self.state.head.link
+        for generation in self.sealed():
+            if generation.count == count:
+                return generation.link
+            if generation.before < count < generation.count:
+                return _link_of(generation.records(), count)
+        return _link_of(records(Log(self.path).read()), count)
+
+    # -- writing
+
+    def chained(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Archive records with their place in the chain. Each has an `entry` and its `salt`."""
+        head, out = self.state.head, []
+        for body in bodies:
+            head = Head(head.count + 1, link(head.link, commitment(body["salt"], body["entry"])))
+            out.append({**body, "seq": head.count - 1, "link": head.link})
+        return out
+
+    def append(self, bodies: Sequence[dict[str, Any]], *, flush: bool = True) -> None:
+        """Add records. Bytes behind the last whole one, a write that was never acknowledged, are kept aside first.
+
+        Raises StoreWriteError; the log then stands as it was.
+        """
+        bodies = self._begun(bodies)
+        log, at = Log(self.path), self.state.position
+        if self.path.exists() and self.torn() and (tail := log.read(at)):
+            self._set_aside(f"{self.path.name}.tail-{at}", tail)
+        frames = [frame(body) for body in bodies]
+        log.append(frames, at, flush=flush)
+        for body, raw in zip(bodies, frames, strict=True):
+            self._take(Record(at, at := at + len(raw), body))
+        self._seen = self._look(self.state.generation)
+
+    def _set_aside(self, name: str, data: bytes) -> None:
+        layout.private_folder(self.folder / layout.QUARANTINE)
+        layout.replace(self.folder / layout.QUARANTINE / f"{name}.{sha256_hex(data)[:8]}", data)
+
+    def _begun(self, bodies: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        """The records with a head before them, where a generation begins with them."""
+        if self.state.position:
+            return bodies
+        if self.path.exists() and Sealed.open(self.path) is not None:
+            self.state = replace(self.state, generation=self.state.generation + 1)
+        return [self.head_record(), *bodies]
+
+    def seal(self, steps: int) -> None:
+        """Seal the open generation and begin the next. All of its steps are filed. `steps` have an entry now.
+
+        Raises StoreWriteError; then the log stands as it was, or is sealed and the next writer begins the next generation.
+        """
+        raw = Log(self.path).read()
+        for one in records(raw):
+            if isinstance(one, Damage):
+                self._set_aside(f"{self.path.name}.damaged-{one.start}", raw[one.start : one.stop])
+        found = [one.body for one in records(raw) if isinstance(one, Record)]
+        state = self.state
+        head = next(body for body in found if body["record"] == "head")
+        seal = {
+            "generation": state.generation,
+            "before": Head.parse(head["chain"]).count,
+            "count": state.head.count,
+            "link": state.head.link,
+            "epoch": state.epoch,
+            "steps": steps,
+        }
+        layout.replace(self.path, sealed_bytes(head, (body for body in found if body["record"] in KEPT), seal))
+        self._sealed.pop(state.generation, None)
+        self.state = State(state.generation, 0, state.head, state.epoch, steps)
+        self.append([])
+        layout.sync(self.folder)
+
+    def rewrite(self, generation: Sealed, erased: dict[int, str]) -> None:
+        """Write a sealed generation anew without the entries of some steps (step id: why); their commitments stay."""
+        found = [one.body for one in generation.records() if isinstance(one, Record)]
+        seal = {name: value for name, value in found[-1].items() if name not in {"record", "first", "last", "table"}}
+        bodies = [_erased(body, erased) for body in found if body["record"] in KEPT]
+        layout.replace(generation.path, sealed_bytes(found[0], bodies, seal))
+        self._sealed.pop(generation.generation, None)
+        self._sealed = dict(
+            sorted({**self._sealed, generation.generation: self._open_sealed(generation.generation)}.items())
+        )
+
+
+def _erased(body: dict[str, Any], erased: dict[int, str]) -> dict[str, Any]:
+    if body["record"] != "archive" or (step_id := body["entry"]["step_id"]) not in erased:
+        return body
+    kept = {"seq": body["seq"], "link": body["link"], "commitment": commitment(body["salt"], body["entry"])}
+    return {"record": "forgotten", "step": step_id, "why": erased[step_id], **kept}
+
+
+def _link_of(found: Iterator[Record | Damage], count: int) -> str | None:
+    for one in found:
+        if isinstance(one, Record) and one.body.get("record") in KEPT and one.body.get("seq") == count - 1:
+            return str(one.body["link"])
+    return None
