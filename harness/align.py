@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,11 @@ class Alignment:
     missing: tuple[int, ...]
     inner: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
+
+    def without(self, gone: Container[int]) -> Self:
+        """The same, with these steps not missing."""
+        missing, inner, lost = ([s for s in ids if s not in gone] for ids in (self.missing, self.inner, self.lost))
+        return replace(self, missing=tuple(missing), inner=tuple(inner), lost=tuple(lost))
 
     @property
     def matched(self) -> int:

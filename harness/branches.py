@@ -86,7 +86,11 @@ class BranchStore:
     def __init__(self, own: ColdStore, parent: ColdStore, below: int) -> None:
         self.own, self._parent, self._below = own, parent, below
         self.session = own.session
-        self._entries = {s: entry for s, entry in parent.entries.items() if s < below} | dict(own.entries)
+        self._read()
+
+    def _read(self) -> None:
+        shared = {s: entry for s, entry in self._parent.entries.items() if s < self._below}
+        self._entries, self._epoch = shared | dict(self.own.entries), self.version.epoch
 
     @property
     def entries(self) -> Mapping[int, IndexEntry]:
@@ -104,8 +108,12 @@ class BranchStore:
         return self.own.recovery
 
     def refresh(self) -> Sequence[IndexEntry]:
-        """Take in what other processes archived on this branch."""
-        return self._took(self.own.refresh())
+        """Take in what other processes archived on this branch, and what was forgotten of its parent."""
+        self._parent.refresh()
+        fresh = self._took(self.own.refresh())
+        if self.version.epoch != self._epoch:
+            self._read()
+        return fresh
 
     def _took(self, entries: Sequence[IndexEntry]) -> Sequence[IndexEntry]:
         self._entries.update((entry.step_id, entry) for entry in entries)
@@ -175,6 +183,10 @@ class BranchStore:
     def append_document(self, name: str, line_after: Callable[[bytes], bytes]) -> None:
         """Append to a document of this branch."""
         self.own.append_document(name, line_after)
+
+    def change_document(self, name: str, change: Callable[[bytes], bytes]) -> None:
+        """Change a document of this branch."""
+        self.own.change_document(name, change)
 
     def export_index(self) -> bytes:
         """The page table of its own part."""

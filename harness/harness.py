@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from harness import calls
+from harness import calls, forgetting
 from harness.branches import Branch, Branches
 from harness.clients import Client
 from harness.clock import Clock
 from harness.dialects import DialectName, detect, make
 from harness.dispatch import Dispatch
 from harness.errors import DispatchError, HarnessError, HistoryError
+from harness.forgetting import Target
 from harness.history import Reader, compact
 from harness.ledger import Ledger
 from harness.plan import Plan
@@ -79,7 +80,6 @@ class Harness:
             raise HarnessError(f"mode {mode!r}, on_fault {on_fault!r}: expected {expected}")
         self.store, self.policy, self.meter, self.mode, self.client = store, policy, meter, mode, client
         self.ledger = Ledger(store)
-        self.faults: tuple[str, ...] = tuple(map(str, store.faults))
         self._clock, self._on_fault = clock, on_fault
         self._readers: dict[str, Reader] = {}
         self._usual: DialectName = "openai-chat"
@@ -159,6 +159,11 @@ class Harness:
         reader = self._reader(history, named)
         read = reader.read(history)
         branch, alignment = self._branches.take(read)
+        forgotten = branch.intake.forgotten(alignment)
+        if forgotten:
+            gone = {position for at in forgotten for position in read.steps[at].positions}
+            read = reader.read([message for position, message in enumerate(history) if position not in gone])
+            branch, alignment = self._branches.take(read)
         reading = branch.intake.take(read, alignment, reader, beside_)
         now = self._clock.wall()
 
@@ -187,6 +192,7 @@ class Harness:
             mode=self.mode,
             sibling=sibling,
             branch=branch.store.session,
+            forgotten=tuple(forgotten.values()),
             faults=(*planned.receipt.faults, *faults),
         )
         messages = _copies(history) if self.mode == "observe" else planned.request.messages
@@ -269,6 +275,19 @@ class Harness:
         """Let a step fold again. Raises StoreWriteError."""
         self._pinned(self._branches.current.view.pins - {step_id})
 
+    def forget(self, *step_ids: int, matching: str = "") -> tuple[Target, ...]:
+        """Erase steps, by id or by a text in them, from every file of the session, on all branches; gives what was erased.
+
+        What the client still sends of them is from then on neither archived nor sent. Raises StoreError.
+        """
+        with self._lock:
+            targets = {*forgetting.named(self.store, step_ids)}
+            if matching:
+                targets |= {*forgetting.matching(self.store, matching)}
+            gone = tuple(sorted(targets, key=lambda target: (target.session, target.step_id)))
+            forgetting.forget(self.store, gone, at=self._clock.now())
+            return gone
+
     def _pinned(self, pins: frozenset[int]) -> None:
         with self._lock:
             branch = self._branches.current
@@ -283,6 +302,11 @@ class Harness:
     def view(self) -> View:
         """What is out of the current branch's prompt."""
         return self._branches.current.view
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What is broken in the store, as far as it was seen."""
+        return tuple(map(str, self.store.faults))
 
     @property
     def folded(self) -> frozenset[int]:

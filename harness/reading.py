@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 from harness.align import Alignment, Known, align
@@ -14,7 +14,7 @@ from harness.history import History, HistoryStep, Reader, compact
 from mmu.step import Step
 from mmu.tokens import Meter
 from mmu.unit import MMU
-from store import StoreError
+from store import Forgotten, IndexEntry, StoreError
 
 PRIMING = 3  # tokens that every request carries beside its messages
 
@@ -88,7 +88,8 @@ class Intake:
         self._mmu = mmu
         self._lines: dict[str, ResultLines] = {}
         self._known: list[Known] = []
-        self._taken = 0
+        self._epoch, self._count, self._least, self._highest, self._by_hand = -1, 0, 0, -1, False
+        self._forgotten = Forgotten()
 
     def align(self, history: History, order: Sequence[int] = ()) -> Alignment:
         """Give every step of a history its id on this branch. Writes nothing.
@@ -96,11 +97,14 @@ class Intake:
         `order` is how the branch showed its steps last, where that was not by their ids.
         """
         self._mmu.refresh()
-        known, least = self._branch()
+        live, least = self._branch()
+        known = self._with_forgotten(live, history)
         if order:
             rank = {step_id: place for place, step_id in enumerate(order)}
             known = sorted(known, key=lambda one: (one.step_id in rank, rank.get(one.step_id, one.step_id)))
-        return align(known, [step.shown for step in history.steps], least)
+        found = align(known, [step.shown for step in history.steps], least)
+        # A forgotten step that the client does not show has not gone now.
+        return found.without(self._forgotten.steps) if len(known) > len(live) else found
 
     def take(self, history: History, alignment: Alignment, reader: Reader, beside_: Beside) -> Reading:
         """Archive what is new and complete. If archiving fails the steps stay in the prompt, and the faults say why."""
@@ -118,15 +122,44 @@ class Intake:
 
     def _branch(self) -> tuple[list[Known], int]:
         """The known steps in order, and the least id that a new one may take."""
-        entries = self._mmu.store.entries
-        if len(entries) < self._taken:  # a repair took some out
-            self._known, self._taken = [], 0
-        if fresh := [*islice(entries.values(), self._taken, None)]:
-            self._taken = len(entries)
+        store = self._mmu.store
+        version = store.version
+        if version.epoch != self._epoch:  # something old was changed: a repair took a step out, one was forgotten
+            self._known, self._by_hand, self._least, self._epoch = [], False, 0, version.epoch
+            fresh: Iterable[IndexEntry] = store.entries.values()
+            self._forgotten = store.forgotten
+            self._least = max(self._forgotten.steps, default=-1) + 1
+        else:
+            fresh = store.recent(self._count) if version.count > self._count else ()
+        self._count = version.count
+        if fresh := list(fresh):
             self._known += [Known(entry.step_id, entry.match_key, entry.messages) for entry in fresh if entry.match_key]
             self._known.sort(key=lambda known: known.step_id)
+            self._highest = max(self._highest, *(entry.step_id for entry in fresh))
+            self._by_hand = self._by_hand or not all(entry.match_key for entry in fresh)
         # Texts folded by hand have ids of their own; a history's steps then come after them.
-        return self._known, max(entries, default=-1) + 1 if len(self._known) < len(entries) else 0
+        return self._known, max(self._least, self._highest + 1 if self._by_hand else 0)
+
+    def forgotten(self, alignment: Alignment) -> dict[int, int]:
+        """Which steps of a history (by place) are forgotten ones (step id) that the client still sends. None is in the open
+        turn: there a person says the same words again."""
+        gone = self._forgotten.steps.keys() - self._mmu.store.entries.keys() if self._forgotten.steps else ()
+        return {at: step_id for at, step_id in enumerate(alignment.ids) if step_id in gone}
+
+    def _with_forgotten(self, known: list[Known], history: History) -> list[Known]:
+        """The known steps with the forgotten ones that a history shows before its open turn, in order."""
+        if not self._forgotten.marks:
+            return known
+        end = history.opening[0] if history.opening else len(history.steps)
+        entries = self._mmu.store.entries
+        copies = Counter(step.match_key for step in history.steps[:end])
+        copies.subtract(one.key for one in known)  # a copy of a step that was not forgotten is that one's
+        found: list[Known] = []
+        for key, count in copies.items():
+            if count > 0:
+                ids = [step_id for step_id in self._forgotten.known(key) if step_id not in entries]
+                found += [Known(step_id, key, 1) for step_id in ids[:count]]
+        return sorted([*known, *found], key=lambda one: one.step_id)
 
 
 def _archivable(step_id: int, step: HistoryStep) -> Step:

@@ -52,7 +52,8 @@ class Receipt:
     `baseline` is the prompt without what was brought back (S), recounted from what was sent; `sent` the prompt as sent;
     `full` the caller's history whole. S follows S + new - folded_tokens + hot_change + client_change, where the last is 0
     unless the client itself dropped or changed what it had sent before. `outcome`: `answered`, `called` (the reply has
-    tool calls, the turn goes on), `failed`, `partial` (the stream was left early), `unanswered`.
+    tool calls, the turn goes on), `failed`, `partial` (the stream was left early), `unanswered`. `forgotten`: steps that
+    were forgotten on request, that the client still sends, and that were left out.
     """
 
     turn: int
@@ -74,6 +75,7 @@ class Receipt:
     dropped: tuple[Dropped, ...] = ()
     evicted: tuple[int, ...] = ()
     stripped: int = 0
+    forgotten: tuple[int, ...] = ()
     sibling: bool = False
     branch: str = ""
     faults: tuple[str, ...] = ()

@@ -25,10 +25,15 @@ def open_harness(
     on_fault: OnFault = "bypass",
     clock: Clock | None = None,
     meter: Meter | None = None,
+    key: bytes | None = None,
+    anchor: str | Path | None = None,
 ) -> Harness:
     """Open a session of a store folder (made if it is missing), or of a store that is open already.
 
-    `policy` may be given as plain values. With `MMU_OFF` set in the environment the mode is `off` and nothing is written.
+    `policy` may be given as plain values. With `key` the head of the store's chain cannot be made up by who has no key;
+    `anchor` is a file outside the folder that is told each head: `mmu validate` then sees a folder that was put back. With
+    `MMU_OFF` set in the environment the mode is `off` and nothing is written.
+
     Raises StoreError for a folder that is not ours, PolicyError for a field out of its range.
     """
     if not isinstance(policy, HydrationPolicy):
@@ -36,7 +41,7 @@ def open_harness(
     if os.environ.get("MMU_OFF", "") not in ("", "0"):
         mode, store = "off", MemoryStore(session)
     if isinstance(store, str | Path):
-        store = FileStore(Path(store), session)
+        store = FileStore(Path(store), session, key=key, anchor=Path(anchor) if anchor else None)
     return Harness(
         store,
         policy=policy,

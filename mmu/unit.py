@@ -14,7 +14,7 @@ from mmu.policy import HydrationPolicy
 from mmu.postings import DictPostings
 from mmu.recall import Ranked, Status, chronology, tiers
 from mmu.rendering import headline, render, words
-from mmu.step import Step, well_formed
+from mmu.step import Part, Step, well_formed
 from mmu.tokens import Meter
 from store import ColdNode, ColdStore, IndexEntry, StoreError, encode_text
 
@@ -58,16 +58,24 @@ class MMU:
     def __init__(self, store: ColdStore, policy: HydrationPolicy, meter: Meter, now: Callable[[], str]) -> None:
         self.store, self.policy, self.meter, self._now = store, policy, meter, now
         self._policy_hash = policy.sha256()
+        self._rebuild()
+
+    def _rebuild(self) -> None:
         self.postings = DictPostings()
-        self._index(store.entries.values())
+        self._epoch = self.store.version.epoch
+        self._index(self.store.entries.values())
 
     def _index(self, entries: Iterable[IndexEntry]) -> None:
         for entry in entries:
             self.postings.add(entry.step_id, entry.identifiers, entry.tokens)
 
     def refresh(self) -> None:
-        """Take in what other processes archived since."""
-        self._index(self.store.refresh())
+        """Take in what other processes archived, or forgot, since."""
+        fresh = self.store.refresh()
+        if self.store.version.epoch != self._epoch:
+            self._rebuild()
+        else:
+            self._index(fresh)
 
     # -- archive and fold
 
@@ -116,6 +124,33 @@ class MMU:
             match_key=step.match_key,
             messages=step.messages,
         )
+
+    def reprojected(self, node: ColdNode, parts: Sequence[Part]) -> ColdNode:
+        """A step as it would be archived now. `parts` are those of its messages, none for a text."""
+        limit = self.policy.terms_per_step
+        if node.payload_kind == "messages":
+            rendering, found = render(parts), terms.extract("", words(parts), limit)
+            summary = headline(parts, self.meter.count(rendering), self.policy.hot_line_characters)
+        else:
+            rendering, summary = node.rendering, node.summary
+            found = terms.extract(summary, rendering, limit)
+        kept = ("session", "step_id", "payload_kind", "payload", "folding_policy_hash", "timestamp", "folded_at")
+        return ColdNode.build(
+            **{name: getattr(node, name) for name in (*kept, "match_key", "messages", "sanitized")},
+            rendering=rendering,
+            tokens=self.meter.count(rendering),
+            summary=summary,
+            identifiers=found.identifiers,
+            files=found.files,
+            commands=found.commands,
+            errors=found.errors,
+            cut=found.cut,
+        )
+
+    def reindex(self, nodes: Sequence[ColdNode]) -> None:
+        """Give archived steps a new projection (see `reprojected`). Raises StoreError."""
+        self.store.reindex(nodes)
+        self._index(self.store.entries[node.step_id] for node in nodes)
 
     def _build(self, *, found: terms.Terms, **given: Any) -> ColdNode:
         return ColdNode.build(

@@ -135,6 +135,9 @@ class ColdStore(Protocol):
         writes in between. A torn last line is ended first. A killed process loses no line, a power cut may cost the last.
         """
 
+    def change_document(self, name: str, change: Callable[[bytes], bytes]) -> None:
+        """Replace a document by what `change` makes of its bytes (empty where there is none); nobody writes in between."""
+
     def sibling(self, session: str) -> ColdStore:
         """Another session of the same place, made if it is missing."""
 

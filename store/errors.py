@@ -21,7 +21,7 @@ class NodeNotFoundError(StoreError):
 
 def _short(text: str) -> str:
     """A hash by its first digits; other words as they are, up to a line."""
-    return text[:16] if len(text) == 64 else text[:120]
+    return text[:16] if len(text) == 64 and text.isalnum() else text[:120]
 
 
 class IntegrityCheckError(StoreError):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import orjson
@@ -19,15 +19,15 @@ _HEAD = {"format": "mmu-forgotten", "version": 1}
 @dataclass(frozen=True, slots=True)
 class Forgotten:
     """Forgotten steps. `salt` keys the marks of their match keys; `steps` gives the time of forgetting (ISO 8601) by step
-    id; `marks` the step id by mark."""
+    id; `marks` the step ids by mark."""
 
     salt: str = ""
     steps: Mapping[int, str] = field(default_factory=dict)
-    marks: Mapping[str, int] = field(default_factory=dict)
+    marks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def step(self, match_key: str) -> int | None:
-        """The forgotten step that a client's copy is, None if it is none."""
-        return self.marks.get(_mark(self.salt, match_key)) if self.marks else None
+    def known(self, match_key: str) -> tuple[int, ...]:
+        """The forgotten steps that a client's copy may be."""
+        return self.marks.get(_mark(self.salt, match_key), ()) if self.marks else ()
 
     @staticmethod
     def record(step_id: int, match_key: str, salt: str, at: str) -> dict[str, Any]:
@@ -36,16 +36,23 @@ class Forgotten:
 
     def having(self, records: Sequence[Mapping[str, Any]]) -> Self:
         """With these records too; one that is known changes nothing."""
-        steps, marks = dict(self.steps), dict(self.marks)
-        for one in records:
-            steps[one["step"]], marks[one["mark"]] = one["at"], one["step"]
-        return replace(self, salt=self.salt or records[0]["salt"], steps=steps, marks=marks)
+        rows = {one["step"]: (one["at"], one["mark"]) for one in [*self._rows(), *records]}
+        return self._of(self.salt or records[0]["salt"], rows)
+
+    @classmethod
+    def _of(cls, salt: str, rows: Mapping[int, tuple[str, str]]) -> Self:
+        marks: dict[str, tuple[int, ...]] = {}
+        for step_id, (_, mark) in rows.items():
+            marks[mark] = (*marks.get(mark, ()), step_id)
+        return cls(salt, {step_id: at for step_id, (at, _) in rows.items()}, marks)
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        mark_of = {step_id: mark for mark, step_ids in self.marks.items() for step_id in step_ids}
+        return ({"step": step_id, "at": at, "mark": mark_of[step_id]} for step_id, at in self.steps.items())
 
     def to_bytes(self) -> bytes:
         """The document: a head with the salt, then a line per step."""
-        mark_of = {step_id: mark for mark, step_id in self.marks.items()}
-        rows = [{"step": step_id, "at": at, "mark": mark_of.get(step_id, "")} for step_id, at in self.steps.items()]
-        return b"".join(serialized(row) + b"\n" for row in [{**_HEAD, "salt": self.salt}, *rows])
+        return b"".join(serialized(row) + b"\n" for row in [{**_HEAD, "salt": self.salt}, *self._rows()])
 
     @classmethod
     def parse(cls, raw: bytes) -> Self:
@@ -55,8 +62,7 @@ class Forgotten:
             salt = head.pop("salt")
             if head != _HEAD:
                 raise ValueError(f"its head is {head}")
-            steps = {int(row["step"]): str(row["at"]) for row in rows}
-            return cls(salt, steps, {str(row["mark"]): int(row["step"]) for row in rows})
+            return cls._of(str(salt), {int(row["step"]): (str(row["at"]), str(row["mark"])) for row in rows})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise IntegrityCheckError(
                 None, FORGOTTEN_FILE, "a list of forgotten steps", f"unreadable ({error})"

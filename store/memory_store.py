@@ -140,6 +140,13 @@ class MemoryStore:
         last = before[:-1].rpartition(b"\n")[2]
         self.files[name] = before + line_after(last) + b"\n"
 
+    def change_document(self, name: str, change: Callable[[bytes], bytes]) -> None:
+        """Replace a document by what is made of it."""
+        before = self.files.get(document_name(name), b"")
+        after = change(before)
+        if after != before:
+            self.files[name] = after
+
     def sibling(self, session: str) -> MemoryStore:
         """Another session beside this one."""
         return self._siblings.setdefault(session, MemoryStore(session))

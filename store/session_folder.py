@@ -100,3 +100,11 @@ class SessionFolder:
         path = self.folder / layout.document_name(name)
         with self._lock.held():
             layout.append_line(path, line_after)
+
+    def change_document(self, name: str, change: Callable[[bytes], bytes]) -> None:
+        """Replace a document by what is made of it. Raises StoreWriteError, StoreLockedError."""
+        with self._lock.held():
+            before = self.read_document(name) or b""
+            after = change(before)
+            if after != before:
+                self.write_document(name, after)

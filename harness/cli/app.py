@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from harness.cli import keep, sessions, show
+from harness.cli import keep, sessions, show, upkeep
 from harness.cli.options import complaints, print_json
 from harness.errors import HarnessError, HistoryError, SessionFileError
 from mmu.errors import MMUError
@@ -52,7 +52,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (keep, sessions, show):
+for module in (keep, upkeep, sessions, show):
     module.register(app)
 
 

@@ -18,15 +18,12 @@ from harness.cli.options import (
     StoreOption,
     console,
     open_mmu,
-    open_store,
     print_json,
-    progress_bar,
     table,
 )
 from harness.errors import SessionFileError
 from mmu.block import label
-from store import decode_text, plan
-from store import repair as carry_out
+from store import decode_text
 
 
 def _text(path: Path | None) -> str:
@@ -162,42 +159,7 @@ def hydrate(
         typer.echo(found.text)
 
 
-def validate(store: StoreOption = STORE, session: SessionOption = SESSION, json: JsonOption = False) -> None:
-    """Audit the whole session: every hash, every reference, every file. Exit code 1 if something is wrong."""
-    with open_store(store, session) as opened, progress_bar("validating") as progress:
-        result = opened.validate(progress)
-    if json:
-        faults = [{"class": type(f).__name__, "step_id": f.step_id, "message": str(f)} for f in result.faults]
-        print_json({"checked": result.checked, "faults": faults})
-    else:
-        for fault in result.faults:
-            console.print(f"{type(fault).__name__}: {fault}", markup=False)
-        console.print(f"{result.checked} steps checked, {len(result.faults)} faults")
-    raise typer.Exit(1 if result.faults else 0)
-
-
-def repair(
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; without this only the plan is shown.")] = False,
-    store: StoreOption = STORE,
-    session: SessionOption = SESSION,
-    json: JsonOption = False,
-) -> None:
-    """Show what could be repaired, and do it with --apply. Nothing is deleted: what is unusable goes to quarantine."""
-    with open_store(store, session) as opened:
-        actions = plan(opened)
-        if apply:
-            carry_out(opened, actions)
-    if json:
-        print_json({"applied": apply, "actions": [asdict(action) for action in actions]})
-        return
-    for action in actions:
-        console.print(str(action), markup=False)
-    console.print(
-        "nothing to repair" if not actions else "done" if apply else "this is the plan; --apply carries it out"
-    )
-
-
 def register(app: typer.Typer) -> None:
     """Add these commands."""
-    for command in (fold, scan, recall, hydrate, validate, repair):
+    for command in (fold, scan, recall, hydrate):
         app.command()(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,8 +65,11 @@ def read_policy(path: Path | None) -> HydrationPolicy:
 
 @contextmanager
 def open_store(store: Path, session: str, *, create: bool = False) -> Iterator[FileStore]:
-    """A session of the store folder; commands that only read do not make one."""
-    with FileStore(store, session, create=create) as opened:
+    """A session of the store folder; commands that only read do not make one. `MMU_KEY` seals the chain's head, `MMU_ANCHOR`
+    names the file that is told it."""
+    key = os.environb.get(b"MMU_KEY") or None
+    anchor = os.environ.get("MMU_ANCHOR") or None
+    with FileStore(store, session, create=create, key=key, anchor=Path(anchor) if anchor else None) as opened:
         yield opened
 
 

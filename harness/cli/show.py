@@ -53,6 +53,8 @@ def status(
             "baseline_tokens": turn.baseline,
             "redone": list(opened.recovery.redone),
             "torn_bytes": opened.recovery.torn_bytes,
+            "head": f"{opened.version.count}:{opened.version.link}",
+            "forgotten": len(opened.forgotten.steps),
             "branches": branch_rows(opened),
             "faults": [str(fault) for fault in opened.faults],
         }

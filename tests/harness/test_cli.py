@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -175,7 +176,7 @@ def test_status_says_what_a_session_holds(ran: Any) -> None:
 
 
 def test_validate_and_repair_name_the_fault_and_change_nothing_unasked(relay: Any, tmp_path: Path) -> None:
-    assert relay("validate").out == "3 steps checked, 0 faults\n"
+    assert relay("validate").out.startswith("3 steps checked, 0 faults; head 3:")
     assert relay("repair").out == "nothing to repair\n"
     file = session(tmp_path) / "cold_nodes" / "step_000002.json"
     good = file.read_bytes()
@@ -231,8 +232,56 @@ def test_report_shows_a_ledger_that_was_edited(ran: Any, tmp_path: Path) -> None
     ledger = session(tmp_path, "talk") / "ledger.jsonl"
     lines = ledger.read_bytes().splitlines()
     ledger.write_bytes(b"\n".join([lines[0].replace(b'"sent":', b'"sent":1'), *lines[1:]]) + b"\n")
-    assert "ledger line 2: does not follow the line before" in ran("report", "talk").out
-    assert ran("report", "talk", "--json").json()["faults"][0]["line"] == 2
+    assert "ledger line 1: changed or unreadable" in ran("report", "talk").out
+    assert ran("report", "talk", "--json").json()["faults"][0]["line"] == 1
+    assert "LedgerFault: ledger.jsonl line 1" in ran("validate", "--session", "talk").out
+
+
+def test_an_anchor_shows_that_the_folder_was_put_back(
+    relay: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anchor = tmp_path / "anchor.jsonl"
+    monkeypatch.setenv("MMU_ANCHOR", str(anchor))
+    shutil.copytree(session(tmp_path), tmp_path / "older")
+    assert relay("fold", "--step", 20, stdin=b"newer").code == 0
+    head = relay("status", "--json").json()["head"]
+    assert (relay("validate", "--json").json()["notes"], head in anchor.read_text()) == ([], True)
+    shutil.rmtree(session(tmp_path))
+    shutil.copytree(tmp_path / "older", session(tmp_path))
+    said = relay("validate", "--anchor", anchor)
+    assert said.code == 1
+    assert "an older state was put back" in said.out
+    monkeypatch.delenv("MMU_ANCHOR")
+    said = relay("validate")
+    assert (said.code, "without an anchor nobody can tell" in said.out) == (0, True)
+
+
+def test_forget_lists_first_and_erases_when_told_to(relay: Any, tmp_path: Path) -> None:
+    said = relay("forget", "--matching", "8931")
+    assert (said.code, "1 steps would be forgotten" in said.out, relay("hydrate", 2).code) == (0, True, 0)
+    found = relay("forget", "--matching", "8931", "--apply", "--json").json()
+    assert [row["step_id"] for row in found["steps"]] == [2]
+    assert any("provider" in line for line in found["out_of_reach"])
+    assert relay("hydrate", 2).code == 3
+    assert relay("validate", "--json").json()["forgotten"] == [2]
+    assert relay("forget").code == 2
+    assert relay("forget", "--everything", "--apply").code == 0
+    assert relay("status", "--json").json()["steps"] == 0
+    assert not [path for path in session(tmp_path).rglob("*") if path.is_file() and b"falcon" in path.read_bytes()]
+
+
+def test_reindex_gives_steps_the_terms_of_today_and_keeps_their_bytes(
+    relay: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = relay("hydrate", 2, "--json").json()
+    assert relay("reindex", "--json").json()["changed"] == []
+    monkeypatch.setattr("mmu.terms.fold_case", lambda text: text.upper())
+    assert relay("reindex", "--json").json()["changed"] == [2, 5, 7]
+    after = relay("hydrate", 2, "--json").json()
+    assert after["payload_sha256"] == before["payload_sha256"]
+    assert after["projection_sha256"] != before["projection_sha256"]
+    assert relay("validate").code == 0
+    assert relay("status", "--json").json()["head"].startswith("6:")
 
 
 def test_conformance_shows_thirteen_requirements(mmu: Any) -> None:

@@ -1,0 +1,170 @@
+"""Commands that look after a store: validate, repair, forget, reindex."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness import forgetting
+from harness.branches import read_forks, root_of
+from harness.cli.options import (
+    SESSION,
+    STORE,
+    JsonOption,
+    PolicyOption,
+    SessionOption,
+    StoreOption,
+    console,
+    open_mmu,
+    open_store,
+    print_json,
+    progress_bar,
+)
+from harness.clock import system_clock
+from harness.ledger import LEDGER_FILE, Ledger
+from harness.reindexing import reindex as carry_over
+from harness.view import OpenTurn, View
+from store import FileStore, StoreError, plan
+from store import repair as carry_out
+
+
+def validate(
+    since: Annotated[
+        int, typer.Option("--since", min=0, help="Read only nodes behind this many entries of the chain (see `head`).")
+    ] = 0,
+    anchor: Annotated[Path | None, typer.Option("--anchor", help="The file outside that was told the heads.")] = None,
+    store: StoreOption = STORE,
+    session: SessionOption = SESSION,
+    json: JsonOption = False,
+) -> None:
+    """Audit the whole session: chain, hashes, references, files, ledger. Exit code 1 if something is wrong."""
+    with open_store(store, session) as opened, progress_bar("validating") as progress:
+        result = opened.validate(progress, since=since, anchor=anchor)
+        faults = [
+            {"class": type(fault).__name__, "step_id": fault.step_id, "message": str(fault)} for fault in result.faults
+        ]
+        faults += _document_faults(opened)
+    if json:
+        print_json(
+            {
+                "checked": result.checked,
+                "head": result.head,
+                "forgotten": list(result.forgotten),
+                "notes": list(result.notes),
+                "faults": faults,
+            }
+        )
+    else:
+        for row in faults:
+            console.print(f"{row['class']}: {row['message']}", markup=False)
+        forgotten = f", {len(result.forgotten)} forgotten" if result.forgotten else ""
+        console.print(f"{result.checked} steps checked{forgotten}, {len(faults)} faults; head {result.head}")
+        for note in result.notes:
+            console.print(f"note: {note}")
+    raise typer.Exit(1 if faults else 0)
+
+
+def _document_faults(opened: FileStore) -> Iterator[dict[str, Any]]:
+    """What is wrong with the session's documents."""
+    for fault in Ledger(opened).read()[1]:
+        yield {"class": "LedgerFault", "step_id": None, "message": f"{LEDGER_FILE} line {fault.line} {fault.reason}"}
+    reads: tuple[Callable[[], object], ...] = (
+        lambda: View.load(opened),
+        lambda: OpenTurn.load(opened, root_of(opened)),
+        lambda: read_forks(opened),
+    )
+    for read in reads:
+        try:
+            read()
+        except StoreError as error:
+            yield {"class": type(error).__name__, "step_id": None, "message": str(error)}
+
+
+def repair(
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; without this only the plan is shown.")] = False,
+    store: StoreOption = STORE,
+    session: SessionOption = SESSION,
+    json: JsonOption = False,
+) -> None:
+    """Show what could be repaired, and do it with --apply. Nothing is deleted: what is unusable goes to quarantine."""
+    with open_store(store, session) as opened:
+        actions = plan(opened)
+        if apply:
+            carry_out(opened, actions)
+    if json:
+        print_json({"applied": apply, "actions": [asdict(action) for action in actions]})
+        return
+    for action in actions:
+        console.print(str(action), markup=False)
+    console.print(
+        "nothing to repair" if not actions else "done" if apply else "this is the plan; --apply carries it out"
+    )
+
+
+def forget(
+    steps: Annotated[list[int] | None, typer.Argument(help="Ids of steps.")] = None,
+    matching: Annotated[str, typer.Option(help="Every step that holds this text, in whatever case.")] = "",
+    older_than: Annotated[float | None, typer.Option(help="Every step archived more than so many days ago.")] = None,
+    keep_bytes: Annotated[
+        int | None, typer.Option(min=0, help="The oldest that do not fit into so many bytes.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--everything", help="All steps of the session.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; without this the steps are only listed.")] = False,
+    store: StoreOption = STORE,
+    session: SessionOption = SESSION,
+    json: JsonOption = False,
+) -> None:
+    """Erase steps from every file of the session, on all branches. What was erased cannot be brought back."""
+    now = system_clock().now()
+    if not (steps or matching or older_than is not None or keep_bytes is not None or everything):
+        raise typer.BadParameter("say what: step ids, --matching, --older-than, --keep-bytes or --everything")
+    with open_store(store, session) as opened, progress_bar("looking") as progress:
+        found = {*forgetting.named(opened, steps or ())}
+        if matching:
+            found |= {*forgetting.matching(opened, matching, progress)}
+        if older_than is not None or keep_bytes is not None:
+            found |= {*forgetting.outdated(opened, now=now, days=older_than, keep_bytes=keep_bytes)}
+        if everything:
+            found |= {*forgetting.everything(opened)}
+        targets = sorted(found, key=lambda target: (target.session, target.step_id))
+        if apply:
+            forgetting.forget(opened, targets, at=now)
+    if json:
+        unreached = list(forgetting.OUT_OF_REACH)
+        print_json({"applied": apply, "steps": [asdict(target) for target in targets], "out_of_reach": unreached})
+        return
+    for target in targets:
+        console.print(f"{target.session}: step {target.step_id}, {target.size:,} bytes: {target.summary}", markup=False)
+    if not targets:
+        console.print("no such step")
+    elif not apply:
+        console.print(f"{len(targets)} steps would be forgotten for good; --apply does it")
+    else:
+        console.print(f"{len(targets)} steps forgotten. Out of reach:")
+        for line in forgetting.OUT_OF_REACH:
+            console.print(f"- {line}")
+
+
+def reindex(
+    store: StoreOption = STORE,
+    session: SessionOption = SESSION,
+    policy: PolicyOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Read every archived step anew with this version's rules for terms; payloads stay, byte for byte."""
+    with open_mmu(store, session, policy=policy) as mmu, progress_bar("reading") as progress:
+        changed = carry_over(mmu, progress)
+    if json:
+        print_json({"steps": len(mmu.store.entries), "changed": list(changed)})
+    else:
+        console.print(f"{len(changed)} of {len(mmu.store.entries)} steps have another projection now")
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    for command in (validate, repair, forget, reindex):
+        app.command()(command)
