@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -71,7 +72,10 @@ def exit_code(error: Exception) -> int:
 def main() -> None:
     """Run the command line; an error of ours is one line on standard error and an exit code, never a traceback."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except (StoreError, MMUError, HarnessError) as error:
         if "--json" in sys.argv[1:]:
             print_json({"error": {"class": type(error).__name__, "message": str(error)}})
@@ -80,6 +84,6 @@ def main() -> None:
     except KeyboardInterrupt:
         complaints.print("mmu: interrupted; what was acknowledged is kept", markup=False)
         sys.exit(130)
-    except BrokenPipeError:  # the reader of our output left
-        sys.stderr.close()
+    except BrokenPipeError:  # the reader of our output left; what is still buffered goes nowhere, and no error is told
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
