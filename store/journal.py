@@ -45,6 +45,7 @@ class Journal:
         self.damage: list[IntegrityCheckError] = []  # stretches that do not read
         self._seen = (0, 0)  # inode and size of the open generation when it was read last
         self._sealed: dict[int, Sealed] = {}
+        self._ended = False  # whether the newest generation is sealed and no other begun
 
     # -- reading
 
@@ -69,9 +70,8 @@ class Journal:
         newest = (self.generations() or [0])[-1]
         self._sealed.clear()
         self.damage.clear()
-        ended = Sealed.open(self._path(newest)) if newest else None
-        if newest == 0 and self._path(0).exists():
-            ended = Sealed.open(self._path(0))
+        ended = Sealed.open(self._path(newest)) if self._path(newest).exists() else None
+        self._ended = ended is not None
         if ended is not None:  # its process died before the next one began; the next writer begins it
             self._seen = self._look(newest)
             self.state = State(newest, 0, Head(ended.count, ended.link), ended.epoch, ended.steps)
@@ -160,8 +160,8 @@ class Journal:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a whole record was found."""
-        return self.state.position > 0 or self.state.head.count > 0 or self.state.generation > 0
+        """Whether a whole record was found, or a seal behind which the next writer begins."""
+        return self.state.position > 0 or self._ended
 
     def begins_with(self, whole: bytes) -> bool:
         """Whether the first generation holds a beginning of these bytes and nothing else."""
@@ -175,7 +175,7 @@ class Journal:
 
     def sealed(self) -> Sequence[Sealed]:
         """The sealed generations, oldest first; each is looked at once. What does not open is damage."""
-        last = self.state.generation - (self.state.position > 0)
+        last = self.state.generation - (not self._ended)
         if len(self._sealed) <= last:
             for number in range(len(self._sealed), last + 1):
                 self._sealed[number] = self._open_sealed(number)
@@ -256,8 +256,8 @@ class Journal:
         """The records with a head before them, where a generation begins with them."""
         if self.state.position:
             return bodies
-        if self.path.exists() and Sealed.open(self.path) is not None:
-            self.state = replace(self.state, generation=self.state.generation + 1)
+        if self._ended:
+            self.state, self._ended = replace(self.state, generation=self.state.generation + 1), False
         return [self.head_record(), *bodies]
 
     def seal(self, steps: int) -> None:
@@ -282,7 +282,7 @@ class Journal:
         }
         layout.replace(self.path, sealed_bytes(head, (body for body in found if body["record"] in KEPT), seal))
         self._sealed.pop(state.generation, None)
-        self.state = State(state.generation, 0, state.head, state.epoch, steps)
+        self.state, self._ended = State(state.generation, 0, state.head, state.epoch, steps), True
         self.append([])
         layout.sync(self.folder)
 

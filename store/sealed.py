@@ -20,7 +20,7 @@ from store.errors import IntegrityCheckError, StoreReadError
 from store.log import Damage, Record, frame, records
 from store.node import IndexEntry
 
-_SEAL_BYTES = 2_000  # more than a seal is long
+_SEAL_BYTES = 600  # more than a seal is long
 KEPT = ("archive", "forgotten")  # the links of the chain; the other records of a generation end with it
 
 

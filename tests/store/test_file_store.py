@@ -863,3 +863,42 @@ def test_two_runs_with_the_same_steps_leave_the_same_bytes(
             opened.archive([make(1), make(2)])
             opened.archive([make(3)])
     assert snapshot(tmp_path / "one") == snapshot(tmp_path / "two")
+
+
+# -- generations
+
+
+def test_a_process_that_died_between_a_seal_and_the_next_generation_is_followed_up(cold: FileStore, make: Make) -> None:
+    cold.archive([make(1)])
+    cold.flush()
+    cold._seal()
+    (cold.folder / "log.1").unlink()
+    opened = reopened(cold)
+    assert (opened.get(1), len(opened.entries), opened.faults) == (make(1), 1, ())
+    opened.archive([make(2)])
+    assert reopened(opened).get(2) == make(2)
+    assert opened.validate().faults == ()
+
+
+def test_an_empty_session_that_was_sealed_opens(cold: FileStore, make: Make) -> None:
+    cold._seal()
+    (cold.folder / "log.1").unlink()
+    opened = reopened(cold)
+    opened.archive([make(1)])
+    assert reopened(cold).validate() == opened.validate()
+
+
+def test_a_reader_follows_a_log_that_is_sealed_under_it(cold: FileStore, make: Make) -> None:
+    reader = reopened(cold)
+    seen: list[int] = []
+    for step_id in range(12):
+        cold.archive([make(step_id)])
+        if step_id % 3 == 2:
+            cold.flush()
+            cold._seal()
+        if step_id % 5 == 4:
+            seen += [entry.step_id for entry in reader.refresh()]
+    assert seen == list(range(10))
+    assert list(reader.entries) == list(range(10))
+    reader.refresh()
+    assert [reader.get(step_id) for step_id in range(12)] == [make(step_id) for step_id in range(12)]
