@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
 from store.errors import StoreError
 from store.forgotten import Forgotten
@@ -40,7 +40,8 @@ class Recovery:
     torn_bytes: int = 0
 
 
-class Version(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Version:
     """Which history a store holds: how often something old was changed, how many entries its chain has, its last link."""
 
     epoch: int
