@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import heapq
 from collections.abc import Collection, Container
 from dataclasses import dataclass
+from itertools import chain, groupby
 from typing import Literal
 
 from mmu.postings import Postings
@@ -29,15 +30,28 @@ class Chronology:
     newer_in_view: int | None = None
 
 
-def tiers(query_terms: Collection[str], postings: Postings) -> tuple[Ranked, ...]:
-    """The steps that carry a query's terms. Those with the most of them come first, newest first: the newest is
-    `latest_chronological`, the oldest `historical`, those between `superseded`. The others are `related`."""
-    coverage = Counter(step_id for term in set(query_terms) for step_id in postings.steps(term))
-    most = max(coverage.values(), default=0)
-    primary = sorted((step_id for step_id, count in coverage.items() if count == most), reverse=True)
-    ranked = [Ranked(step_id, _status(at, len(primary)), most) for at, step_id in enumerate(primary)]
-    rest = sorted(((count, step_id) for step_id, count in coverage.items() if count < most), reverse=True)
-    return (*ranked, *(Ranked(step_id, "related", count) for count, step_id in rest))
+def tiers(query_terms: Collection[str], postings: Postings, limit: int | None = None) -> tuple[Ranked, ...]:
+    """The steps that carry a query's terms, the first `limit` of them (None: all).
+
+    Those with the most terms come first, newest first: the newest is `latest_chronological`, the oldest `historical`, those
+    between `superseded`. The others are `related`.
+    """
+    terms = set(query_terms)
+    groups = groupby(
+        heapq.merge(*(shard.levels(terms) for shard in postings.shards()), key=lambda level: -level[0]),
+        key=lambda level: level[0],
+    )
+    ranked: list[Ranked] = []
+    for count, parts in groups:
+        first = not ranked
+        lists = [ids for _, ids in parts]
+        left = sum(map(len, lists)) if limit is None else max(limit - len(ranked), 0)
+        newest = sorted(chain.from_iterable(ids[max(len(ids) - left, 0) :] for ids in lists), reverse=True)[:left]
+        of = sum(map(len, lists))
+        ranked += [Ranked(i, _status(at, of) if first else "related", count) for at, i in enumerate(newest)]
+        if limit is not None and len(ranked) >= limit:
+            break
+    return tuple(ranked)
 
 
 def _status(place: int, of: int) -> Status:
@@ -51,7 +65,7 @@ def chronology(
     step_id: int,
     terms: Collection[str],
     postings: Postings,
-    in_view: Container[int] = (),
+    in_view: Collection[int] = (),
     ignored: Container[int] = (),
 ) -> Chronology:
     """Where a step stands among all indexed steps, in view or not, that carry every one of `terms`.
@@ -59,10 +73,19 @@ def chronology(
     A newer one in view makes the step `superseded`: nothing archived is then the latest. Steps in `ignored` (the message
     that asks) hold no state. Without terms the step stands alone, as the latest (seed 4.1, ipcf.md 6).
     """
-    carriers = [set(postings.steps(term)) for term in terms]
-    others = [s for s in set.intersection(*carriers) if s != step_id and s not in ignored] if carriers else []
-    newer = [other for other in others if other > step_id]
-    shown = max((other for other in newer if other in in_view), default=None)
+    if not terms:
+        return Chronology("latest_chronological")
+    carriers = [shard.carriers(terms) for shard in postings.shards()]
+
+    def holds_state(other: int) -> bool:
+        return other != step_id and other not in ignored
+
+    newer_in_view = (other for other in in_view if other > step_id and other not in ignored)
+    shown = max((other for other in newer_in_view if any(other in some for some in carriers)), default=None)
     if shown is not None:
         return Chronology("superseded", shown)
-    return Chronology(_status(len(newer), len(others) + 1))
+    newest = (next(filter(holds_state, some.newest_first()), step_id) for some in carriers)
+    if max(newest, default=step_id) <= step_id:
+        return Chronology("latest_chronological")
+    oldest = (next(filter(holds_state, some.oldest_first()), step_id) for some in carriers)
+    return Chronology("superseded" if min(oldest, default=step_id) < step_id else "historical")
