@@ -7,7 +7,7 @@ one plane of that weight and one of twice that weight: Harley and Seal's carry-s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,58 +16,39 @@ Plane = NDArray[np.uint64]
 Slots = NDArray[np.int64]
 
 
-class Adder:
-    """Adds planes. Those that are given are never written to; those in between are reused."""
+def add(inputs: Sequence[Sequence[Plane]], words: int) -> list[Plane | None]:
+    """The slices of a sum: `inputs[i]` are the planes that count 2 ** i. They are not written to.
 
-    def __init__(self, words: int) -> None:
-        self._words = words
-        self._free: list[Plane] = []
-        self._pending: list[list[tuple[Plane, bool]]] = []
-
-    def add(self, plane: Plane, level: int = 0) -> None:
-        """Add a plane that counts 2 ** level for each slot in it."""
-        self._push(level, plane, False)
-
-    def slices(self) -> list[Plane | None]:
-        """The counts, lowest bit first; None stands for a slice without a bit. Ends the addition."""
-        level = 0
-        while level < len(self._pending):
-            waiting = self._pending[level]
-            if len(waiting) == 2:
-                (a, own_a), (b, own_b) = waiting
-                waiting.clear()
-                total, carry = self._new(), self._new()
-                np.bitwise_xor(a, b, out=total)
-                np.bitwise_and(a, b, out=carry)
-                self._free += [plane for plane, own in ((a, own_a), (b, own_b)) if own]
-                waiting.append((total, True))
-                self._push(level + 1, carry, True)
-            level += 1
-        return [waiting[0][0] if waiting else None for waiting in self._pending]
-
-    def _push(self, level: int, plane: Plane, own: bool) -> None:
-        while True:
-            while len(self._pending) <= level:
-                self._pending.append([])
-            waiting = self._pending[level]
-            waiting.append((plane, own))
-            if len(waiting) < 3:
-                return
-            (a, _), (b, _), (c, _) = waiting
-            either, total, carry = self._new(), self._new(), self._new()
-            np.bitwise_xor(a, b, out=either)
-            np.bitwise_xor(either, c, out=total)
-            np.bitwise_and(either, c, out=either)
-            np.bitwise_and(a, b, out=carry)
-            np.bitwise_or(carry, either, out=carry)
-            self._free.append(either)
-            self._free += [plane for plane, own in waiting if own]
-            waiting.clear()
-            waiting.append((total, True))
-            plane, own, level = carry, True, level + 1
-
-    def _new(self) -> Plane:
-        return self._free.pop() if self._free else np.empty(self._words, np.uint64)
+    None stands for a slice without a bit.
+    """
+    slices: list[Plane | None] = []
+    pending = [list(planes) for planes in inputs]
+    half = np.empty(words, np.uint64)
+    xor, both, either = np.bitwise_xor, np.bitwise_and, np.bitwise_or
+    while len(slices) < len(pending):
+        waiting = pending[len(slices)]
+        if not waiting:
+            slices.append(None)
+            continue
+        total, carries, own = waiting[0], [], False
+        for at in range(1, len(waiting) - 1, 2):
+            second, third = waiting[at], waiting[at + 1]
+            carry = both(total, second)
+            xor(total, second, half)
+            total = xor(half, third, total) if own else xor(half, third)
+            both(half, third, half)
+            either(carry, half, carry)
+            carries.append(carry)
+            own = True
+        if len(waiting) % 2 == 0:
+            carries.append(both(total, waiting[-1]))
+            total = xor(total, waiting[-1], total) if own else xor(total, waiting[-1])
+        slices.append(total)
+        if carries:
+            if len(pending) == len(slices):
+                pending.append([])
+            pending[len(slices)] += carries
+    return slices
 
 
 def top(slices: Sequence[Plane | None], within: Plane | None) -> tuple[int, Plane | None]:
@@ -109,10 +90,10 @@ def size(plane: Plane) -> int:
 
 def slots(plane: Plane) -> Slots:
     """The slots in a plane, int64, ascending."""
-    words = np.flatnonzero(plane)
-    bits = np.unpackbits(plane[words].view(np.uint8), bitorder="little").reshape(-1, 64)
-    row, bit = np.nonzero(bits)
-    return words[row] * 64 + bit
+    words = (plane != 0).nonzero()[0]
+    bits = np.unpackbits(plane[words].view(np.uint8), bitorder="little").view(np.bool_).nonzero()[0]
+    found: Slots = (words << 6)[bits >> 6] + (bits & 63)
+    return found
 
 
 def plane_of(members: NDArray[np.integer], count: int) -> Plane:
@@ -150,8 +131,10 @@ def tally(lists: Sequence[NDArray[np.uint32]], count: int) -> NDArray[np.unsigne
     return counts
 
 
-def bytewise(counts: NDArray[np.unsignedinteger]) -> Iterator[tuple[int, Plane]]:
-    """A tally as planes, each with its level."""
+def packed(counts: NDArray[np.unsignedinteger]) -> list[Plane]:
+    """The slices of a tally."""
     most = int(counts.max()) if counts.size else 0
-    for level in range(most.bit_length()):
-        yield level, np.packbits(counts & counts.dtype.type(1 << level), bitorder="little").view(np.uint64)
+    return [
+        np.packbits(counts & counts.dtype.type(1 << level), bitorder="little").view(np.uint64)
+        for level in range(most.bit_length())
+    ]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmu.postings import planes
-from mmu.postings.planes import Adder, Plane, Slots
+from mmu.postings.planes import Plane, Slots
 from mmu.postings.segment import Members, Segment
 
 WIDTH = 512
@@ -26,14 +26,12 @@ _NEVER = -(2**62)
 class UnitRace:
     """A cover in which each term counts the same, and only once. See `Race`."""
 
-    def __init__(
-        self, segment: Segment, prompt: Mapping[str, int], found: dict[str, Members], allowed: Plane | None
-    ) -> None:
-        self._segment, self._left, self._allowed = segment, found, allowed
-        self._weight = next(iter(prompt.values()), 0)
+    def __init__(self, segment: Segment, weight: int, found: dict[str, Members], allowed: Plane | None) -> None:
+        self._segment, self._weight, self._left, self._allowed = segment, weight, found, allowed
         self._lists = {term: members.list for term, members in found.items() if members.list is not None}
         self._tally: NDArray[np.unsignedinteger] | None = None
-        self._packed: list[tuple[int, Plane]] = []
+        self._answered: list[NDArray[np.uint32]] = []  # lists that the tally still counts
+        self._packed: list[Plane] = []
         self._table: _Table | None = None
         self._gains = np.empty(0, np.int64)
         self._least = 0  # no step outside the table has more terms, and none with as many is newer
@@ -48,9 +46,9 @@ class UnitRace:
                     self._alone.pop()
                 self._best = (1, self._alone[-1][0]) if self._alone else (0, -1)
             elif self._table is not None:
-                most = int(self._gains.max())
-                if most >= self._least:
-                    self._best = most, int(self._table.slots[np.flatnonzero(self._gains == most)[-1]])
+                at = int(self._gains.argmax())
+                if (most := int(self._gains[at])) >= self._least:
+                    self._best = most, int(self._table.slots[at])
                 else:
                     self._table = None
             else:
@@ -61,10 +59,11 @@ class UnitRace:
     def take(self, step_id: int) -> Collection[str]:
         """See `Race`. What a step gained by is answered then, so that it cannot win again."""
         slot = self._segment.slot(step_id)
-        if self._alone is not None and self._best == (1, slot):
-            return [self._alone[-1][1]]
-        if self._table is not None and (carried := self._table.carried(slot)) is not None:
-            return [term for term in carried if term in self._left]
+        if self._best is not None and self._best[1] == slot:
+            if self._alone is not None:
+                return [self._alone[-1][1]]
+            if self._table is not None:
+                return self._table.carried(slot) or ()
         return _carried(slot, self._left, self._segment)
 
     def settle(self, weights: Mapping[str, int], floor: int | None) -> None:
@@ -78,8 +77,7 @@ class UnitRace:
         for term in gone:
             slots = self._lists.pop(term, None)
             if slots is not None and self._tally is not None:
-                self._tally[slots] -= self._tally.dtype.type(1)
-                self._packed = []
+                self._answered.append(slots)
 
     def _fill(self) -> None:
         if len(self._left) < 2:
@@ -102,23 +100,22 @@ class UnitRace:
         slots = planes.slots(mask)
         if slots.size > 4 * WIDTH:  # many that are equal: the newest of them go first
             slots = slots[-WIDTH:]
-        self._table, self._least = _Table(self._segment, self._left, slots), least
+        self._table, self._least = _Table(self._segment, self._left, slots[::-1]), least
         self._gains = self._table.cells.sum(axis=0, dtype=np.int32)
         return None
 
     def _counts(self) -> list[Plane | None]:
-        adder = Adder(self._segment.planes.shape[1])
-        if self._lists:
-            if self._tally is None:
-                self._tally = planes.tally(list(self._lists.values()), len(self._segment))
-            if not self._packed:
-                self._packed = list(planes.bytewise(self._tally))
-            for level, plane in self._packed:
-                adder.add(plane, level)
-        for members in self._left.values():
-            if members.list is None:
-                adder.add(self._segment.planes[members.row])
-        return adder.slices()
+        lists = list(self._lists.values())
+        if self._tally is None or sum(map(len, self._answered)) > sum(map(len, lists)):
+            self._tally = planes.tally(lists, len(self._segment))
+            self._packed = planes.packed(self._tally) if lists else []
+        elif self._answered:
+            np.subtract.at(self._tally, np.concatenate(self._answered), self._tally.dtype.type(1))
+            self._packed = planes.packed(self._tally)
+        self._answered = []
+        frequent = [self._segment.planes[members.row] for members in self._left.values() if members.list is None]
+        levels = [frequent + self._packed[:1], *([plane] for plane in self._packed[1:])]
+        return planes.add(levels, self._segment.planes.shape[1])
 
     def _settle_alone(self) -> None:
         newest = ((_newest(members, self._segment, self._allowed), term) for term, members in self._left.items())
@@ -149,11 +146,12 @@ class WeightedRace:
         while self._best is None:
             if self._table is None:
                 self._fill()
-            most = int(self._gains.max()) if self._gains.size else 0
-            if most <= 0 and self._least <= 0:
+            if self._table is None:
                 self._best = 0, -1
-            elif self._table is not None and most >= self._least:
-                self._best = most, int(self._table.slots[np.flatnonzero(self._gains == most)[-1]])
+                break
+            at = int(self._gains.argmax())
+            if (most := int(self._gains[at])) >= self._least:
+                self._best = most, int(self._table.slots[at])
             else:
                 self._table = None
         gain, slot = self._best
@@ -194,7 +192,6 @@ class WeightedRace:
                 self._counted[term] = new
         gains = self._all
         most = int(gains.max()) if gains.size else 0
-        self._table, self._gains, self._least = None, np.empty(0, np.int64), 0
         if most <= 0:
             return
         least = max(1, int(np.partition(gains, -WIDTH)[-WIDTH])) if gains.size > WIDTH else 1
@@ -204,12 +201,13 @@ class WeightedRace:
             slots = np.flatnonzero(gains >= least)
             if slots.size > 4 * WIDTH:
                 slots = slots[-WIDTH:]
+        slots = slots[::-1]
         left = {term: members for term, members in self._left.items() if self._now[term][0] > 0}
         self._table, self._gains, self._least = _Table(self._segment, left, slots), gains[slots], least
 
 
 class _Table:
-    """Which of some terms are carried by which of some steps: `cells` uint8[T, S], `slots` int64[S] ascending."""
+    """Which of some terms are carried by which of some steps: `cells` uint8[T, S], `slots` int64[S], the newest first."""
 
     def __init__(self, segment: Segment, terms: Mapping[str, Members], slots: Slots) -> None:
         self.slots = slots
@@ -219,24 +217,25 @@ class _Table:
         self._rows = {term: row for row, term in enumerate(self._names)}
         self.cells = np.zeros((len(self._names), slots.size), np.uint8)
         if frequent:
-            rows = np.array([row for _, row in frequent])
-            words = segment.planes[rows[:, None], (slots >> 6)[None, :]]
-            self.cells[: len(frequent)] = words >> (slots & 63).astype(np.uint64) & np.uint64(1)
+            octets = segment.planes.view(np.uint8)
+            begins = np.array([row for _, row in frequent]) * octets.shape[1]
+            found = octets.reshape(-1).take(begins[:, None] + (slots >> 3))
+            found >>= (slots & 7).astype(np.uint8)
+            np.bitwise_and(found, 1, self.cells[: len(frequent)])
         if rare:
             lists = [slots_of for _, slots_of in rare]
-            column = np.zeros(len(segment), np.uint16)
-            column[slots] = np.arange(1, slots.size + 1)
-            columns = column[np.concatenate(lists)]
-            hits = np.flatnonzero(columns)
-            ends = np.cumsum([len(slots_of) for slots_of in lists])
-            self.cells[len(frequent) + ends.searchsorted(hits, side="right"), columns[hits] - 1] = 1
+            listed = np.concatenate(lists)
+            inside = np.zeros(len(segment), np.bool_)
+            inside[slots] = True
+            hits = inside.take(listed).nonzero()[0]
+            ends = np.cumsum([slots_of.size for slots_of in lists])
+            columns = slots.size - slots[::-1].searchsorted(listed.take(hits), side="right")
+            self.cells[len(frequent) + ends.searchsorted(hits, side="right"), columns] = 1
 
     def carried(self, slot: int) -> list[str] | None:
         """The terms of a step, None if it is not in the table."""
-        at = int(self.slots.searchsorted(slot))
-        if at == self.slots.size or self.slots[at] != slot:
-            return None
-        return [self._names[row] for row in np.flatnonzero(self.cells[:, at]).tolist()]
+        at = (self.slots == slot).nonzero()[0]
+        return [self._names[row] for row in self.cells[:, at[0]].nonzero()[0].tolist()] if at.size else None
 
     def clear(self, terms: Collection[str]) -> NDArray[np.int32]:
         """Take terms out. How many each step loses, int32[S]."""
@@ -249,10 +248,9 @@ class _Table:
         """What each step gains (less than 0: loses) when a term counts another weight, from another slot on, int64[S]."""
         if term not in self._rows:
             return np.zeros(self.slots.size, np.int64)
-        gained: NDArray[np.int64] = np.where(self.slots >= new[1], new[0], 0) - np.where(
-            self.slots >= old[1], old[0], 0
-        )
-        return gained * self.cells[self._rows[term]]
+        gained = np.where(self.slots >= new[1], new[0], 0) - np.where(self.slots >= old[1], old[0], 0)
+        gained *= self.cells[self._rows[term]]
+        return gained
 
 
 def _carried(slot: int, terms: Mapping[str, Members], segment: Segment) -> list[str]:

@@ -8,9 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmu.postings import planes
-from mmu.postings.planes import Adder, Plane
+from mmu.postings.bits import BitRace
+from mmu.postings.planes import Plane
 from mmu.postings.race import UnitRace, WeightedRace
 from mmu.postings.segment import Members, Segment
+from mmu.postings.shard import Race
+
+SMALL = 2**15
+"""Steps. Up to here a cover over Python's integers is faster than one over arrays."""
 
 
 class Sealed:
@@ -37,19 +42,27 @@ class Sealed:
 
     def cost(self, step_id: int) -> int:
         """See `Shard.cost`."""
-        if step_id not in self:
+        slot = self.segment.slot(step_id)
+        if slot < 0 or slot in self.dead:
             raise KeyError(step_id)
-        return self.segment.cost(self.segment.slot(step_id))
+        return self.segment.cost(slot)
 
-    def race(self, prompt: Mapping[str, int], excluded: Collection[int], *, once: bool) -> UnitRace | WeightedRace:
+    def race(self, prompt: Mapping[str, int], excluded: Collection[int], *, once: bool) -> Race:
         """See `Shard.race`."""
         if len(excluded) > len(self.segment):
             out = np.array([slot for slot, i in enumerate(self.segment.ids.tolist()) if i in excluded], np.int64)
         else:
             out = self.segment.slots(excluded)
         allowed = planes.without(self._alive, out.tolist(), len(self.segment)) if out.size else self._alive
-        race = UnitRace if once else WeightedRace
-        return race(self.segment, prompt, self.segment.members(prompt), allowed)
+        found = self.segment.members(prompt)
+        if not once:
+            return WeightedRace(self.segment, prompt, found, allowed)
+        weight = next(iter(prompt.values()), 0)
+        if len(self.segment) > SMALL:
+            return UnitRace(self.segment, weight, found, allowed)
+        mask = -1 if allowed is None else int.from_bytes(allowed.tobytes(), "little")
+        carried = {term: self.segment.bits(term, members) & mask for term, members in found.items()}
+        return BitRace(self.segment, weight, carried)
 
     def carriers(self, terms: Collection[str]) -> PlaneCarriers | ListCarriers:
         """See `Shard.carriers`. The shortest list is narrowed by the others; without a list, planes are."""
@@ -151,14 +164,10 @@ class ListCarriers:
 
 def counted(found: Collection[Members], segment: Segment) -> list[Plane | None]:
     """In how many of some terms each slot is, as slices (`planes`)."""
-    adder = Adder(segment.planes.shape[1])
     lists = [members.list for members in found if members.list is not None]
-    for level, plane in planes.bytewise(planes.tally(lists, len(segment))):
-        adder.add(plane, level)
-    for members in found:
-        if members.list is None:
-            adder.add(segment.planes[members.row])
-    return adder.slices()
+    frequent = [segment.planes[members.row] for members in found if members.list is None]
+    rare = planes.packed(planes.tally(lists, len(segment))) if lists else []
+    return planes.add([frequent + rare[:1], *([plane] for plane in rare[1:])], segment.planes.shape[1])
 
 
 def _bits(plane: Plane, slots: NDArray[np.uint32]) -> NDArray[np.bool_]:

@@ -21,6 +21,7 @@ other block of 4,096 bytes when it is touched first.
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -83,6 +84,8 @@ class Segment:
             self._places[name] = (begin + offset, arrays[name].nbytes)
         self.ids: NDArray[np.uint32] = arrays["ids"]
         self.planes: NDArray[np.uint64] = arrays["planes"]
+        place, size = self._places["ids"]
+        self._id_view = self._data[place : place + size].cast("I")
         self._costs, self._keys, self._locks = arrays["costs"], arrays["keys"], arrays["locks"]
         self._sizes, self._starts, self._lists = arrays["sizes"], arrays["starts"], arrays["lists"]
         self._checks = arrays["checks"]
@@ -93,6 +96,7 @@ class Segment:
             blocks += -(-self._places[name][1] // BLOCK)
         self._unchecked = bytearray(b"\x01") * blocks
         self._known: dict[str, Members | None] = {}
+        self._bits: dict[str, int] = {}
         self._check_head(head, blocks)
 
     def _head(self) -> tuple[dict[str, Any], int]:
@@ -135,10 +139,11 @@ class Segment:
 
     def slot(self, step_id: object) -> int:
         """The slot of a step, -1 if it is not here."""
-        if not isinstance(step_id, int) or not 0 <= step_id < 2**32:
+        if not isinstance(step_id, int):
             return -1
-        slot = int(self.ids.searchsorted(np.uint32(step_id)))
-        return slot if slot < self.ids.size and self.ids[slot] == step_id else -1
+        ids = self._id_view  # plain integers: faster to bisect one by one than an array
+        slot = bisect_left(ids, step_id)
+        return slot if slot < len(ids) and ids[slot] == step_id else -1
 
     def slots(self, step_ids: Iterable[int]) -> NDArray[np.int64]:
         """The slots of those of some steps that are here."""
@@ -181,6 +186,25 @@ class Segment:
                 return self.row(row)
             row += 1
         return None
+
+    def bits(self, term: str, members: Members) -> int:
+        """Who carries a term, as an integer (`bits`)."""
+        bits = self._bits.get(term)
+        if bits is None:
+            if members.list is None:
+                raw = self.planes[members.row].tobytes()
+            else:
+                dense = np.zeros(len(self), np.bool_)
+                dense[members.list] = True
+                raw = np.packbits(dense, bitorder="little").tobytes()
+            if len(self._bits) > 2**12:
+                self._bits.clear()
+            bits = self._bits[term] = int.from_bytes(raw, "little")
+        return bits
+
+    def newest(self, bits: int) -> int:
+        """The highest id in a set of slots (`bits`) that is not empty."""
+        return int(self._id_view[bits.bit_length() - 1])
 
     def row(self, row: int) -> Members:
         """Who carries the term in a row of the vocabulary."""

@@ -1,12 +1,11 @@
-"""The newest steps of an index, in memory. A term is one integer whose bits are the steps that carry it.
-
-Python's integers add, mask and shift a thousand steps in some 60 ns, so a shard of this size needs no numpy.
-"""
+"""The newest steps of an index, in memory. A term is one integer whose bits are the steps that carry it (`bits`)."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from mmu.postings.bits import BitRace, Count, places
 
 
 class Tail:
@@ -65,14 +64,16 @@ class Tail:
         """See `Shard.cost`."""
         return self._costs[self._places[step_id]]
 
-    def race(self, prompt: Mapping[str, int], excluded: Collection[int], *, once: bool) -> UnitRace | WeightedRace:
+    def race(self, prompt: Mapping[str, int], excluded: Collection[int], *, once: bool) -> BitRace | WeightedRace:
         """See `Shard.race`."""
         mask = self._alive
         for place in self._known(excluded):
             mask &= ~(1 << place)
         masked = ((term, self._bits.get(term, 0) & mask) for term in prompt)
         carried = {term: bits for term, bits in masked if bits}
-        return UnitRace(self, prompt, carried) if once else WeightedRace(self, prompt, carried)
+        if once:
+            return BitRace(self, next(iter(prompt.values()), 0), carried)
+        return WeightedRace(self, prompt, carried)
 
     def _known(self, step_ids: Collection[int]) -> Iterator[int]:
         """The places of those of some steps that are here."""
@@ -89,7 +90,7 @@ class Tail:
 
     def levels(self, terms: Collection[str]) -> Iterator[tuple[int, Sequence[int]]]:
         """See `Shard.levels`."""
-        count = _Count(self._bits.get(term, 0) for term in set(terms))
+        count = Count(self._bits.get(term, 0) for term in set(terms))
         rest = self._alive
         while True:
             most, bits = count.top(rest)
@@ -100,7 +101,7 @@ class Tail:
 
     def ids(self, bits: int) -> list[int]:
         """The ids of the steps in a mask, ascending."""
-        found = [self._ids[place] for place in _places(bits)]
+        found = [self._ids[place] for place in places(bits)]
         if not self._ascending:
             found.sort()
         return found
@@ -109,8 +110,8 @@ class Tail:
         """The highest id in a mask that is not empty."""
         return self._ids[bits.bit_length() - 1] if self._ascending else self.ids(bits)[-1]
 
-    def place(self, step_id: int) -> int:
-        """The place of a step."""
+    def slot(self, step_id: int) -> int:
+        """The place of a step, one that is here."""
         return self._places[step_id]
 
 
@@ -121,7 +122,7 @@ class TailCarriers:
         self._tail, self._bits = tail, bits
 
     def __contains__(self, step_id: int) -> bool:
-        return step_id in self._tail and self._bits >> self._tail.place(step_id) & 1 == 1
+        return step_id in self._tail and self._bits >> self._tail.slot(step_id) & 1 == 1
 
     def newest_first(self) -> Iterator[int]:
         """See `Carriers`."""
@@ -130,35 +131,6 @@ class TailCarriers:
     def oldest_first(self) -> Iterator[int]:
         """See `Carriers`."""
         return iter(self._tail.ids(self._bits))
-
-
-class UnitRace:
-    """A cover in which each term counts the same, and only once. See `Race`."""
-
-    def __init__(self, tail: Tail, prompt: Mapping[str, int], carried: dict[str, int]) -> None:
-        self._tail, self._left = tail, carried
-        self._weight = next(iter(prompt.values()), 0)
-        self._count = _Count(carried.values())
-        self._best: tuple[int, int] | None = None
-
-    def best(self) -> tuple[int, int]:
-        """See `Race`. The newest of the steps with the highest count."""
-        if self._best is None:
-            most, bits = self._count.top(-1)
-            self._best = (most * self._weight, self._tail.newest(bits)) if most else (0, -1)
-        return self._best
-
-    def take(self, step_id: int) -> Collection[str]:
-        """See `Race`. What a step gained by is answered then, so that it cannot win again."""
-        place = self._tail.place(step_id)
-        return [term for term, bits in self._left.items() if bits >> place & 1]
-
-    def settle(self, weights: Mapping[str, int], floor: int | None) -> None:
-        """See `Race`."""
-        for term in weights:
-            if bits := self._left.pop(term, 0):
-                self._count.subtract(bits)
-                self._best = None
 
 
 class WeightedRace:
@@ -217,47 +189,3 @@ class WeightedRace:
         """What a step would add now: the weights of its terms that still count for it."""
         floors, weights = self._floors, self._weights
         return sum(weights[term] for term in self._carried[step_id] if step_id > floors[term])
-
-
-class _Count:
-    """How many of some bit sets hold each place, as slices: bit i of all counts is the integer `slices[i]`."""
-
-    def __init__(self, sets: Iterable[int]) -> None:
-        self._slices: list[int] = []
-        for carry in sets:
-            self._add(carry)
-
-    def _add(self, carry: int) -> None:
-        slices = self._slices
-        for level, bits in enumerate(slices):
-            slices[level], carry = bits ^ carry, bits & carry
-            if not carry:
-                return
-        if carry:
-            slices.append(carry)
-
-    def subtract(self, borrow: int) -> None:
-        """Take one of the sets out again."""
-        slices = self._slices
-        for level, bits in enumerate(slices):
-            slices[level], borrow = bits ^ borrow, ~bits & borrow
-            if not borrow:
-                return
-
-    def top(self, mask: int) -> tuple[int, int]:
-        """The highest count in a mask, and the places in it that have this count; (0, 0) if none counts."""
-        most = 0
-        for level in range(len(self._slices) - 1, -1, -1):
-            if narrowed := self._slices[level] & mask:
-                mask, most = narrowed, most | 1 << level
-        return (most, mask) if most else (0, 0)
-
-
-def _places(bits: int) -> list[int]:
-    """The places of the bits that are set, ascending."""
-    text = f"{bits:b}"
-    last, found, at = len(text) - 1, [], text.rfind("1")
-    while at >= 0:
-        found.append(last - at)
-        at = text.rfind("1", 0, at)
-    return found

@@ -1,7 +1,7 @@
 """A made-up archive of any size, the same on every run: what the scan is measured on.
 
-Terms are drawn by Zipf and Mandelbrot's law (rank r with a probability of 1 / (r + 21) ** 1.05), so that the most frequent one
-is in about half of the steps, as after stop words are gone. A fifth of a step's terms comes from a pool of 60 that it
+Terms are drawn by Zipf and Mandelbrot's law (rank r with a probability of 1 / (r + 21) ** 1.05), so that the most frequent
+one is in about half of the steps, as after stop words are gone. A fifth of a step's terms comes from a pool of 60 that it
 shares with its neighbours, because steps of one task resemble each other. A step has 90 distinct terms on average.
 """
 
