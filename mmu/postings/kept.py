@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from mmu.errors import DamagedSegmentError
 from mmu.postings.index import TAIL, Index
@@ -34,7 +34,6 @@ _NAME = re.compile(r"postings-([0-9]{12})-([0-9]{12})\.segment")
 _BULK = 8  # times a tail: more than that is sorted at once instead of step by step
 
 
-@runtime_checkable
 class History(Protocol):
     """What the index asks of a store."""
 
@@ -89,7 +88,7 @@ class Kept:
     """An index that follows a store. `progress` is called while a large archive is read anew, `tail` is for tests."""
 
     def __init__(self, store: ColdStore | History, progress: Progress | None = None, tail: int = TAIL) -> None:
-        self._store: History = store if isinstance(store, History) else Unlinked(store)
+        self._store = _history(store)
         self._progress, self._limit = progress, tail
         self._open()
 
@@ -220,6 +219,11 @@ class Kept:
             return _mapped(path)
         except OSError:  # a full or read-only disk: the index lives in memory, and is derived again by the next process
             return data
+
+
+def _history(store: ColdStore | History) -> History:
+    """A store as a history. Its class is asked: `isinstance` would read each property."""
+    return cast(History, store) if hasattr(type(store), "link_at") else Unlinked(cast(ColdStore, store))
 
 
 def drop(folder: Path) -> None:

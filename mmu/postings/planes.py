@@ -65,6 +65,8 @@ def top(slices: Sequence[Plane | None], within: Plane | None) -> tuple[int, Plan
 
 def at_least(slices: Sequence[Plane | None], least: int, within: Plane | None) -> Plane | None:
     """The mask of the slots whose count is `least` (above 0) or more; None if there can be none."""
+    if least >> len(slices):
+        return None
     above: Plane | None = None
     equal: Plane | None = within
     anywhere = within is None  # `equal` stands for all slots
