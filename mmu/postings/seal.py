@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -29,17 +30,17 @@ _LOW = np.int64(2**32 - 1)
 
 def of_steps(steps: Iterable[tuple[int, Iterable[str], int]], stamp: Stamp) -> bytearray:
     """A segment of steps: their ids (each once), terms and costs. In any order; the result is the same."""
-    numbers: dict[str, int] = {}
+    numbers: defaultdict[str, int] = defaultdict(count().__next__)
     ids: list[int] = []
     costs: list[int] = []
     lengths: list[int] = []
     flat: list[int] = []
     for step_id, terms, cost in steps:
-        row = {numbers.setdefault(term, len(numbers)) for term in terms}
+        before = len(flat)
+        flat.extend(map(numbers.__getitem__, terms))
         ids.append(step_id)
         costs.append(cost)
-        lengths.append(len(row))
-        flat += row
+        lengths.append(len(flat) - before)
     order = np.argsort(np.array(ids, np.int64), kind="stable")
     slot_of = np.empty(len(ids), np.int64)
     slot_of[order] = np.arange(len(ids))
@@ -50,21 +51,21 @@ def of_steps(steps: Iterable[tuple[int, Iterable[str], int]], stamp: Stamp) -> b
     pairs = row_of[np.array(flat, np.int64)] << 32 | np.repeat(slot_of, lengths)
     pairs.sort()
     made = _Lists(len(ids), len(numbers))
-    made.take(pairs)
+    made.take(pairs[np.append(True, pairs[1:] != pairs[:-1])] if pairs.size else pairs)  # a step may name a term twice
     return made.written(stamp, np.array(ids, np.int64)[order], np.array(costs, np.int64)[order], digests[by_digest])
 
 
 def of_many(
-    steps: Iterable[tuple[int, Iterable[str], int]], count: int, stamp: Stamp, progress: Progress | None = None
+    steps: Iterable[tuple[int, Iterable[str], int]], total: int, stamp: Stamp, progress: Progress | None = None
 ) -> bytearray:
-    """A segment of any number of steps (`count`, for the progress), as `of_steps`."""
+    """A segment of any number of steps (`total`, for the progress), as `of_steps`."""
     parts: list[tuple[Segment, Sequence[int]]] = []
     rest, done = iter(steps), 0
     while some := tuple(islice(rest, PART)):
         parts.append((Segment(of_steps(some, stamp)), ()))
         done += len(some)
         if progress is not None:
-            progress(done, count)
+            progress(done, total)
     return merged(parts, stamp)
 
 
