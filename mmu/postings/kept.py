@@ -14,7 +14,7 @@ import mmap
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -124,14 +124,22 @@ class Kept:
     def rebuild(self) -> None:
         """Delete the files and derive the index from the store's entries."""
         if self._store.derived is not None:
-            drop(self._store.derived)
-        self._open()
+            with contextlib.suppress(OSError):  # a file that cannot be deleted is not read again here either
+                drop(self._store.derived)
+        self._begin(())
 
     def _open(self) -> None:
         self._epoch, count, _ = self._store.version
+        try:
+            self._begin(self._segments(count))
+        except DamagedSegmentError:
+            self.rebuild()
+
+    def _begin(self, segments: Iterable[Segment]) -> None:
+        self._epoch, count, _ = self._store.version
         self._count = 0
         self.index = Index(self._limit, self._sealed)
-        for segment in self._segments(count):
+        for segment in segments:
             self._restore(segment)
         if self._count == 0 and count > _BULK * self._limit:
             self._derive()

@@ -142,6 +142,26 @@ def test_a_byte_that_changed_on_disk_never_gives_a_wrong_answer(told: Told) -> N
         assert sorted(index.ask(lambda postings: postings.steps("w7"))) == list(range(7, 450, 10))
 
 
+def test_a_damaged_file_that_cannot_be_deleted_is_passed_over(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    folder = told.derived or Path()
+    for path in folder.iterdir():
+        raw = path.read_bytes()
+        at, _ = Segment(raw)._places["lists"]
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
+    monkeypatch.setattr(kept, "drop", read_only)
+    monkeypatch.setattr(kept, "_write", read_only)
+    index = opened(told)
+    assert not index.validate()
+    for step_id in range(450, 500):
+        told.append(step_id)
+    assert holds(opened(told), told), "the tail is sealed on the way, which reads the damaged part"
+    index.follow()
+    assert holds(index, told)
+
+
 def test_validate_finds_what_was_not_read_yet_and_repairs_it(told: Told) -> None:
     assert opened(told).validate()
     (large,) = (told.derived or Path()).glob("postings-000000000000-*")
