@@ -20,6 +20,7 @@ other block of 4,096 bytes when it is touched first.
 
 from __future__ import annotations
 
+import mmap
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -35,6 +36,9 @@ from mmu.errors import DamagedSegmentError
 
 MAGIC = b"MMUSEG\x00\x01"
 BLOCK = 4096
+RELEASE = 32, 2**26
+"""After so many terms the mapped lists, if they have so many bytes, are given back to the system."""
+
 SECTIONS = {
     "ids": "<u4",
     "costs": "<u4",
@@ -97,6 +101,7 @@ class Segment:
         self._unchecked = bytearray(b"\x01") * blocks
         self._known: dict[str, Members | None] = {}
         self._bits: dict[str, int] = {}
+        self._asked = 0
         self._check_head(head, blocks)
 
     def _head(self) -> tuple[dict[str, Any], int]:
@@ -165,6 +170,10 @@ class Segment:
         """Who carries the terms, for those that somebody carries."""
         known = self._known
         wanted = list(terms)
+        self._asked += len(wanted)
+        if self._asked > RELEASE[0]:
+            self._asked = 0
+            self._release()
         fresh = [term for term in wanted if term not in known]
         if fresh:
             if len(known) > 2**16:  # a bound on what a long-lived process keeps of its prompts
@@ -172,6 +181,16 @@ class Segment:
                 fresh = wanted
             self._look_up(fresh)
         return {term: found for term in wanted if (found := known[term]) is not None}
+
+    def _release(self) -> None:
+        """Give the mapped pages of `lists` back: around a page that is read, up to two megabytes become resident.
+
+        They stay in the system's cache, and what was read stays valid.
+        """
+        place, size = self._places["lists"]
+        begin = place // mmap.PAGESIZE * mmap.PAGESIZE
+        if isinstance(self._data.obj, mmap.mmap) and size > RELEASE[1]:
+            self._data.obj.madvise(mmap.MADV_DONTNEED, begin, place + size - begin)
 
     def _look_up(self, terms: list[str]) -> None:
         digests = np.frombuffer(b"".join(map(digest, terms)), "<u8").reshape(-1, 2)

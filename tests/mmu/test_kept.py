@@ -267,3 +267,13 @@ def test_a_store_without_a_history_is_indexed_in_memory() -> None:
     mmu.refresh()
     assert [pick.step_id for pick in mmu.select("relay port 8931").picks] == [4]
     assert [found.step_id for found in mmu.recall("relay port", 1)] == [9]
+
+
+def test_mapped_lists_that_were_given_back_are_read_again(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mmu.postings import segment
+
+    monkeypatch.setattr(segment, "RELEASE", (3, 0))
+    index = opened(told)
+    for _ in range(3):
+        assert [list(index.index.steps(f"x{i}")) for i in range(450)] == [[i] for i in range(450)]
+        assert holds(index, told)
