@@ -25,6 +25,9 @@ PART = 2**15
 CHUNK = 2**22
 """About how many postings are sorted at a time: it bounds the memory that a merge takes beside its result."""
 
+Run = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.integer]]
+"""Rows of a vocabulary, ascending; how many postings each has; their slots, one row after the other."""
+
 _LOW = np.int64(2**32 - 1)
 
 
@@ -51,7 +54,7 @@ def of_steps(steps: Iterable[tuple[int, Iterable[str], int]], stamp: Stamp) -> b
     pairs = row_of[np.array(flat, np.int64)] << 32 | np.repeat(slot_of, lengths)
     pairs.sort()
     made = _Lists(len(ids), len(numbers))
-    made.take(pairs[np.append(True, pairs[1:] != pairs[:-1])] if pairs.size else pairs)  # a step may name a term twice
+    made.take(*_grouped(pairs[np.append(True, pairs[1:] != pairs[:-1])[: pairs.size]]))  # a step may name a term twice
     return made.written(stamp, np.array(ids, np.int64)[order], np.array(costs, np.int64)[order], digests[by_digest])
 
 
@@ -104,10 +107,17 @@ def merged(parts: Sequence[tuple[Segment, Sequence[int]]], stamp: Stamp) -> byte
     total = np.zeros(len(vocabulary), np.int64)
     for source in sources:
         total[source.row_of] += source.sizes
+    # In most cases the parts follow one another, nothing is left out, and their lists need only be laid end to end.
+    ordered = order.size == sum(map(len, kept)) and bool((order[1:] > order[:-1]).all())
     for first, stop in _ranges(total):
-        pairs = np.concatenate([source.pairs(first, stop) for source in sources])
-        pairs.sort()
-        made.take(pairs)
+        runs = (run for source in sources for run in source.runs(first, stop))
+        if ordered:
+            sizes = total[first:stop]
+            made.take(np.arange(first, stop), sizes, _end_to_end(runs, first, sizes))
+        else:
+            pairs = np.concatenate([np.repeat(rows, sizes) << 32 | slots for rows, sizes, slots in runs])
+            pairs.sort()
+            made.take(*_grouped(pairs[pairs.searchsorted(0) :]))
     return made.written(stamp, all_ids[order], np.concatenate(costs)[order], vocabulary)
 
 
@@ -148,30 +158,42 @@ class _Source:
         self._slots, self._starts, self._lists = slots, segment.table("starts"), segment.table("lists")
         self._segment = segment
 
-    def pairs(self, first: int, stop: int) -> NDArray[np.int64]:
-        """Row << 32 | slot of every posting in some rows of the new vocabulary, in no order."""
+    def runs(self, first: int, stop: int) -> Iterator[Run]:
+        """Every posting in some rows of the new vocabulary. A slot of -1 is left out."""
         begin, end = np.searchsorted(self.row_of, (first, stop))  # both vocabularies ascend by digest
         rows, starts, sizes = self.row_of[begin:end], self._starts[begin:end], self.sizes[begin:end]
         rare = starts >= 0
-        found = []
         if rare.any():
             low = int(starts[rare][0])  # the lists of consecutive rows follow one another
-            slots = self._slots[self._lists[low : low + int(sizes[rare].sum())]]
-            pairs = np.repeat(rows[rare], sizes[rare]) << 32 | slots
-            found.append(pairs[slots >= 0])
-        for row, start in zip(rows[~rare].tolist(), starts[~rare].tolist(), strict=True):
-            self._segment.check("planes", *self._bytes_of(-1 - start))
-            slots = self._slots[planes.slots(self._segment.planes[-1 - start])]
-            found.append(row << 32 | slots[slots >= 0])
-        return np.concatenate(found) if found else np.empty(0, np.int64)
+            yield rows[rare], sizes[rare], self._slots[self._lists[low : low + int(sizes[rare].sum())]]
+        for at in np.flatnonzero(~rare).tolist():
+            members = self._segment.row(begin + at)
+            yield rows[at : at + 1], sizes[at : at + 1], self._slots[planes.slots(self._segment.planes[members.row])]
 
-    def _bytes_of(self, plane: int) -> tuple[int, int]:
-        width = self._segment.planes.shape[1] * 8
-        return plane * width, (plane + 1) * width
+
+def _end_to_end(runs: Iterable[Run], first: int, sizes: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """The slots of all rows from `first` on, of which `sizes` tells the lengths; those of earlier runs before later ones."""
+    filled = np.cumsum(sizes) - sizes
+    slots = np.empty(int(sizes.sum()), np.uint32)
+    for rows, lengths, some in runs:
+        begins = filled[rows - first]
+        filled[rows - first] += lengths
+        if rows.size == 1:
+            slots[begins[0] : begins[0] + some.size] = some
+        else:
+            slots[np.repeat(begins - (np.cumsum(lengths) - lengths), lengths) + np.arange(some.size)] = some
+    return slots
+
+
+def _grouped(pairs: NDArray[np.int64]) -> Run:
+    """Ascending pairs, row << 32 | slot, as a run."""
+    rows = pairs >> 32
+    begins = np.flatnonzero(np.append(True, rows[1:] != rows[:-1])[: rows.size])
+    return rows[begins], np.diff(np.append(begins, rows.size)), pairs & _LOW
 
 
 class _Lists:
-    """Takes sorted pairs of row and slot, and gives the sections."""
+    """Takes runs, row after row, and gives the sections."""
 
     def __init__(self, steps: int, rows: int) -> None:
         self._steps = steps
@@ -181,20 +203,15 @@ class _Lists:
         self._planes: list[NDArray[np.uint64]] = []
         self._frequent: list[int] = []
 
-    def take(self, pairs: NDArray[np.int64]) -> None:
-        """The postings of some rows, ascending, all of them at once."""
-        if not pairs.size:
-            return
-        rows, slots = pairs >> 32, (pairs & _LOW).astype(np.uint32)
-        bounds = np.flatnonzero(rows[1:] != rows[:-1]) + 1
-        begins = np.concatenate(([0], bounds))
-        sizes = np.diff(np.concatenate((begins, [rows.size])))
-        self._sizes[rows[begins]] = sizes
+    def take(self, rows: NDArray[np.int64], sizes: NDArray[np.int64], slots: NDArray[np.integer]) -> None:
+        """All postings of some rows, the slots of each row ascending."""
+        self._sizes[rows] = sizes
         frequent = sizes > self._least
+        begins = np.cumsum(sizes) - sizes
+        self._frequent += rows[frequent].tolist()
         for begin, size in zip(begins[frequent].tolist(), sizes[frequent].tolist(), strict=True):
-            self._frequent.append(int(rows[begin]))
             self._planes.append(planes.plane_of(slots[begin : begin + size], self._steps))
-        self._lists.append(slots[np.repeat(~frequent, sizes)])
+        self._lists.append(slots[np.repeat(~frequent, sizes)].astype(np.uint32))
 
     def written(
         self, stamp: Stamp, ids: NDArray[Any], costs: NDArray[Any], vocabulary: NDArray[np.uint64]
