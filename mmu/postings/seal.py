@@ -19,6 +19,9 @@ from store import Progress
 DENSITY = 64
 """A term in more than one of so many steps has a plane. At 64 a plane takes as long to count as a list of that length."""
 
+LEAST = 128
+"""A term in no more steps than this never has one: small segments are counted in integers, and planes slow a merge down."""
+
 PART = 2**15
 """How many steps are sorted at a time when an index is built anew."""
 
@@ -197,7 +200,7 @@ class _Lists:
 
     def __init__(self, steps: int, rows: int) -> None:
         self._steps = steps
-        self._least = max(16, steps // DENSITY)
+        self._least = max(LEAST, steps // DENSITY)
         self._sizes = np.zeros(rows, np.int64)
         self._lists: list[NDArray[np.uint32]] = []
         self._planes: list[NDArray[np.uint64]] = []

@@ -7,6 +7,7 @@ memory, and what adding costs. A search engine returns its ten best; ours return
 from __future__ import annotations
 
 import gc
+import json
 import mmap
 import os
 import sqlite3
@@ -16,7 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -245,15 +245,9 @@ print(f"opened in {(opened - begun) * 1000:.1f} ms, first scan {(scanned - opene
 
 
 def test_opening_from_a_file(made: Archive, tmp_path: Path) -> None:
-    import json
-
     path, words = tmp_path / "a.segment", tmp_path / "prompts.json"
-    path.write_bytes(of_many(made_rows(made), len(made.steps), Stamp()))
+    path.write_bytes(of_many(made.rows(), len(made.steps), Stamp()))
     words.write_text(json.dumps(prompts([terms for _, terms, _ in made.steps], 40, 200)))
     command = [sys.executable, "-c", OPENED, str(path), str(words)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     print(f"\n{len(made.steps):,} steps, a file of {path.stat().st_size / 1e6:.0f} MB: {done.stdout.strip()}")
-
-
-def made_rows(archive: Archive) -> Any:
-    return archive.rows()

@@ -80,9 +80,11 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     """Makes small archives take the way of large ones: counted over arrays, in narrow tables, with many planes."""
     if request.param != "numbers":
         monkeypatch.setattr(sealed, "SMALL", 0)
+        monkeypatch.setattr(seal, "LEAST", 16)
     if request.param == "narrow":
         monkeypatch.setattr(race, "WIDTH", 3)
         monkeypatch.setattr(seal, "DENSITY", 4)
+        monkeypatch.setattr(seal, "LEAST", 2)
         monkeypatch.setattr(seal, "CHUNK", 50)
 
 
