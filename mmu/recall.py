@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Literal
@@ -37,21 +37,28 @@ def tiers(query_terms: Collection[str], postings: Postings, limit: int | None = 
     between `superseded`. The others are `related`.
     """
     terms = set(query_terms)
-    groups = groupby(
-        heapq.merge(*(shard.levels(terms) for shard in postings.shards()), key=lambda level: -level[0]),
-        key=lambda level: level[0],
-    )
     ranked: list[Ranked] = []
-    for count, parts in groups:
-        first = not ranked
-        lists = [ids for _, ids in parts]
-        left = sum(map(len, lists)) if limit is None else max(limit - len(ranked), 0)
-        newest = sorted(chain.from_iterable(ids[max(len(ids) - left, 0) :] for ids in lists), reverse=True)[:left]
+    for count, lists in _levels([shard.levels(terms) for shard in postings.shards()]):
         of = sum(map(len, lists))
-        ranked += [Ranked(i, _status(at, of) if first else "related", count) for at, i in enumerate(newest)]
-        if limit is not None and len(ranked) >= limit:
+        left = of if limit is None else limit - len(ranked)
+        if left <= 0:
             break
+        newest = lists[0][-left:][::-1]
+        if len(lists) > 1:
+            newest = sorted(chain.from_iterable(ids[-left:] for ids in lists), reverse=True)[:left]
+        if ranked:
+            ranked += [Ranked(step_id, "related", count) for step_id in newest]
+        else:
+            ranked += [Ranked(step_id, _status(at, of), count) for at, step_id in enumerate(newest)]
     return tuple(ranked)
+
+
+def _levels(shards: Sequence[Iterator[tuple[int, Sequence[int]]]]) -> Iterator[tuple[int, list[Sequence[int]]]]:
+    """The levels of all shards together, from the most terms down: how many, and the ids of each shard that has some."""
+    if len(shards) == 1:
+        return ((count, [ids]) for count, ids in shards[0])
+    levels = groupby(heapq.merge(*shards, key=lambda level: -level[0]), key=lambda level: level[0])
+    return ((count, [ids for _, ids in parts]) for count, parts in levels)
 
 
 def _status(place: int, of: int) -> Status:
@@ -73,19 +80,27 @@ def chronology(
     A newer one in view makes the step `superseded`: nothing archived is then the latest. Steps in `ignored` (the message
     that asks) hold no state. Without terms the step stands alone, as the latest (seed 4.1, ipcf.md 6).
     """
-    if not terms:
+    carriers = [shard.carriers(terms) for shard in postings.shards()] if terms else []
+    if not any(_first(some.newest_first(), ignored, above=step_id) for some in carriers):
         return Chronology("latest_chronological")
-    carriers = [shard.carriers(terms) for shard in postings.shards()]
+    shown: int | None = None
+    for other in in_view:
+        if other > (step_id if shown is None else shown) and other not in ignored:
+            for some in carriers:
+                if other in some:
+                    shown = other
+    if shown is None and not any(_first(some.oldest_first(), ignored, below=step_id) for some in carriers):
+        return Chronology("historical")
+    return Chronology("superseded", shown)
 
-    def holds_state(other: int) -> bool:
-        return other != step_id and other not in ignored
 
-    newer_in_view = (other for other in in_view if other > step_id and other not in ignored)
-    shown = max((other for other in newer_in_view if any(other in some for some in carriers)), default=None)
-    if shown is not None:
-        return Chronology("superseded", shown)
-    newest = (next(filter(holds_state, some.newest_first()), step_id) for some in carriers)
-    if max(newest, default=step_id) <= step_id:
-        return Chronology("latest_chronological")
-    oldest = (next(filter(holds_state, some.oldest_first()), step_id) for some in carriers)
-    return Chronology("superseded" if min(oldest, default=step_id) < step_id else "historical")
+def _first(
+    step_ids: Iterator[int], ignored: Container[int], *, above: int | None = None, below: int | None = None
+) -> bool:
+    """Whether one of some steps that is not ignored comes before the first that is not above (below) a step."""
+    for step_id in step_ids:
+        if (above is not None and step_id <= above) or (below is not None and step_id >= below):
+            return False
+        if step_id not in ignored:
+            return True
+    return False

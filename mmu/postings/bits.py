@@ -6,7 +6,7 @@ a shard of that size are best kept in them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 
@@ -17,7 +17,32 @@ class Slotted(Protocol):
         """The highest id in a set that is not empty."""
 
     def slot(self, step_id: int) -> int:
-        """The place of a step, one that is here."""
+        """The place of a step, -1 if it is not here."""
+
+    def listed(self, bits: int) -> list[int]:
+        """The ids in a set, ascending."""
+
+    def newest_first(self, bits: int) -> Iterator[int]:
+        """The ids in a set, descending."""
+
+
+class BitCarriers:
+    """The steps in a set. See `Carriers`."""
+
+    def __init__(self, shard: Slotted, bits: int) -> None:
+        self._shard, self._bits = shard, bits
+
+    def __contains__(self, step_id: int) -> bool:
+        slot = self._shard.slot(step_id)
+        return slot >= 0 and self._bits >> slot & 1 == 1
+
+    def newest_first(self) -> Iterator[int]:
+        """See `Carriers`."""
+        return self._shard.newest_first(self._bits)
+
+    def oldest_first(self) -> Iterator[int]:
+        """See `Carriers`."""
+        return iter(self._shard.listed(self._bits))
 
 
 class BitRace:

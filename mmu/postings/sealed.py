@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmu.postings import planes
-from mmu.postings.bits import BitRace
+from mmu.postings.bits import BitCarriers, BitRace
 from mmu.postings.planes import Plane
 from mmu.postings.race import UnitRace, WeightedRace
 from mmu.postings.segment import Members, Segment
-from mmu.postings.shard import Race
+from mmu.postings.shard import Carriers, Race
 
 SMALL = 2**15
 """Steps. Up to here a cover over Python's integers is faster than one over arrays."""
@@ -64,13 +64,18 @@ class Sealed:
         carried = {term: self.segment.bits(term, members) & mask for term, members in found.items()}
         return BitRace(self.segment, weight, carried)
 
-    def carriers(self, terms: Collection[str]) -> PlaneCarriers | ListCarriers:
+    def carriers(self, terms: Collection[str]) -> Carriers:
         """See `Shard.carriers`. The shortest list is narrowed by the others; without a list, planes are."""
         wanted = set(terms)
-        found = list(self.segment.members(wanted).values())
-        nobody = np.empty(0, np.uint32)
-        if len(found) < len(wanted):
-            return ListCarriers(self.segment, nobody)
+        known = self.segment.members(wanted)
+        if len(known) < len(wanted):
+            return BitCarriers(self.segment, 0)
+        found = list(known.values())
+        if len(self.segment) <= SMALL:
+            bits = -1 if self._alive is None else int.from_bytes(self._alive.tobytes(), "little")
+            for term, members in known.items():
+                bits &= self.segment.bits(term, members)
+            return BitCarriers(self.segment, bits)
         frequent = [self.segment.planes[members.row] for members in found if members.list is None]
         if self._alive is not None:
             frequent.append(self._alive)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import mmap
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any
@@ -33,6 +33,7 @@ import orjson
 from numpy.typing import NDArray
 
 from mmu.errors import DamagedSegmentError
+from mmu.postings.bits import places
 
 MAGIC = b"MMUSEG\x00\x01"
 BLOCK = 4096
@@ -224,6 +225,17 @@ class Segment:
     def newest(self, bits: int) -> int:
         """The highest id in a set of slots (`bits`) that is not empty."""
         return int(self._id_view[bits.bit_length() - 1])
+
+    def listed(self, bits: int) -> list[int]:
+        """The ids in a set of slots, ascending."""
+        return [self._id_view[slot] for slot in places(bits)]
+
+    def newest_first(self, bits: int) -> Iterator[int]:
+        """The ids in a set of slots, descending."""
+        while bits:
+            slot = bits.bit_length() - 1
+            yield self._id_view[slot]
+            bits ^= 1 << slot
 
     def row(self, row: int) -> Members:
         """Who carries the term in a row of the vocabulary."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from mmu.postings.bits import BitRace, Count, places
+from mmu.postings.bits import BitCarriers, BitRace, Count, places
 
 
 class Tail:
@@ -81,12 +81,12 @@ class Tail:
             return (place for step_id, place in self._places.items() if step_id in step_ids)
         return (self._places[step_id] for step_id in step_ids if step_id in self._places)
 
-    def carriers(self, terms: Collection[str]) -> TailCarriers:
+    def carriers(self, terms: Collection[str]) -> BitCarriers:
         """See `Shard.carriers`."""
         bits = self._alive
         for term in terms:
             bits &= self._bits.get(term, 0)
-        return TailCarriers(self, bits)
+        return BitCarriers(self, bits)
 
     def levels(self, terms: Collection[str]) -> Iterator[tuple[int, Sequence[int]]]:
         """See `Shard.levels`."""
@@ -96,41 +96,33 @@ class Tail:
             most, bits = count.top(rest)
             if not most:
                 return
-            yield most, self.ids(bits)
+            yield most, self.listed(bits)
             rest &= ~bits
 
-    def ids(self, bits: int) -> list[int]:
+    def listed(self, bits: int) -> list[int]:
         """The ids of the steps in a mask, ascending."""
         found = [self._ids[place] for place in places(bits)]
         if not self._ascending:
             found.sort()
         return found
 
+    def newest_first(self, bits: int) -> Iterator[int]:
+        """The ids of the steps in a mask, descending."""
+        if not self._ascending:
+            yield from reversed(self.listed(bits))
+            return
+        while bits:
+            place = bits.bit_length() - 1
+            yield self._ids[place]
+            bits ^= 1 << place
+
     def newest(self, bits: int) -> int:
         """The highest id in a mask that is not empty."""
-        return self._ids[bits.bit_length() - 1] if self._ascending else self.ids(bits)[-1]
+        return self._ids[bits.bit_length() - 1] if self._ascending else self.listed(bits)[-1]
 
     def slot(self, step_id: int) -> int:
-        """The place of a step, one that is here."""
-        return self._places[step_id]
-
-
-class TailCarriers:
-    """The steps in a mask. See `Carriers`."""
-
-    def __init__(self, tail: Tail, bits: int) -> None:
-        self._tail, self._bits = tail, bits
-
-    def __contains__(self, step_id: int) -> bool:
-        return step_id in self._tail and self._bits >> self._tail.slot(step_id) & 1 == 1
-
-    def newest_first(self) -> Iterator[int]:
-        """See `Carriers`."""
-        return reversed(self._tail.ids(self._bits))
-
-    def oldest_first(self) -> Iterator[int]:
-        """See `Carriers`."""
-        return iter(self._tail.ids(self._bits))
+        """The place of a step, -1 if it is not here."""
+        return self._places.get(step_id, -1)
 
 
 class WeightedRace:
@@ -145,7 +137,7 @@ class WeightedRace:
         self._floors = dict.fromkeys(carried, -1)
         self._carried: dict[int, list[str]] = {}
         for term, bits in carried.items():
-            for step_id in tail.ids(bits):
+            for step_id in tail.listed(bits):
                 self._carried.setdefault(step_id, []).append(term)
         groups: dict[tuple[str, ...], list[int]] = {}
         for step_id in sorted(self._carried):
