@@ -3,15 +3,16 @@
 Three things hold whatever the weights and lambda are: ties go to the newest step; a term of a dropped pick is never served
 by an older step; no step comes in for terms that a newer candidate carries as well, unless that one is in. The last does not
 hold for a step that the prompt names: that very state was asked for, and its label says that it is old.
+
+Each shard of the index races its own candidates (`Race`); the cover takes the best of their best.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mmu.postings import Postings
+from mmu.postings import Postings, Race
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,10 @@ def cover(
     turn_budget: int,
     call_cap: int,
     lam: int = 0,
-    excluded: Container[int] = (),
+    excluded: Collection[int] = (),
     named: Sequence[int] = (),
 ) -> Selection:
-    """Choose steps for a prompt, given as terms with integer weights above 0 (ipcf.md 6).
+    """Choose steps for a prompt, given as terms with integer weights above 0, in sum below 2**61 (ipcf.md 6).
 
     Each round takes the step with the highest gain, the sum of the weights of its residual terms; the newest on a tie. The
     first is admitted in any case, bounded to `turn_budget` tokens; a later one if its cost, at most `call_cap` tokens, still
@@ -73,60 +74,46 @@ def cover(
 
 
 class _Residual:
-    """The weights that are still to be answered, and the candidates in the order in which they gain by them."""
+    """The weights that are still to be answered, and the races of the shards for them."""
 
-    def __init__(self, prompt: Mapping[str, int], postings: Postings, lam: int, excluded: Container[int]) -> None:
+    def __init__(self, prompt: Mapping[str, int], postings: Postings, lam: int, excluded: Collection[int]) -> None:
         self._lam = lam
         self._weights = dict(prompt)
         self._floors = dict.fromkeys(prompt, -1)  # a term counts only for steps newer than its newest drop
-        self._carried: dict[int, list[str]] = {}
-        for term in prompt:
-            for step_id in postings.steps(term):
-                if step_id not in excluded:
-                    self._carried.setdefault(step_id, []).append(term)
+        self._carried: Collection[str] = ()
+        # If all terms count the same and nothing is left of what is answered, counting terms is enough.
+        once = len(set(prompt.values())) <= 1 and all(weight * lam < 1000 for weight in prompt.values())
+        self._shards = postings.shards()
+        self._races = [shard.race(prompt, excluded, once=once) for shard in self._shards]
 
     def rounds(self, addressed: Sequence[int]) -> Iterator[tuple[int, frozenset[str], int]]:
         """Each candidate at most once, with the terms it gains by and its gain: the addressed ones, then always the best.
 
-        `settle` is called between two of them, so gains fall on the way. A gain on the heap is therefore an upper bound, and
-        who stands at the top with its true gain is the best.
+        `settle` is called between two of them, so gains fall on the way.
         """
         for step_id in addressed:
-            yield step_id, self._terms(step_id), self._gain(step_id)
-        heap = [(-self._gain(group[-1]), -group[-1], group) for group in self._groups(frozenset(addressed))]
-        heapq.heapify(heap)
-        while heap:
-            bound, _, group = heapq.heappop(heap)
-            gain = self._gain(group[-1])
+            yield self._taken(self._race_of(step_id), step_id)
+        while self._races:
+            (gain, step_id), _, race = max((race.best(), at, race) for at, race in enumerate(self._races))
             if gain <= 0:
-                continue  # nor does an older one of the group gain
-            if gain == -bound:
-                step_id = group.pop()
-                yield step_id, self._terms(step_id), gain
-            if group:
-                heapq.heappush(heap, (-gain, -group[-1], group))
+                return
+            yield self._taken(race, step_id)
 
     def settle(self, step_id: int, admitted: bool) -> None:
         """The terms of a step count less from now on; if it was dropped, not at all for older ones: those are outdated."""
-        for term in self._carried.get(step_id, ()):
-            self._weights[term] = self._weights[term] * self._lam // 1000
-            if not admitted:
+        now = {term: self._weights[term] * self._lam // 1000 for term in self._carried}
+        self._weights.update(now)
+        if not admitted:
+            for term in now:
                 self._floors[term] = max(self._floors[term], step_id)
+        for race in self._races:
+            race.settle(now, None if admitted else step_id)
 
-    def _groups(self, without: Container[int]) -> Iterable[list[int]]:
-        """Candidates that carry the same terms, oldest first. Only the last of a group competes: no older one gains more."""
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for step_id in sorted(self._carried):
-            if step_id not in without:
-                groups.setdefault(tuple(self._carried[step_id]), []).append(step_id)
-        return groups.values()
+    def _race_of(self, step_id: int) -> Race:
+        return next(race for shard, race in zip(self._shards, self._races, strict=True) if step_id in shard)
 
-    def _gain(self, step_id: int) -> int:
-        """What a step would add now: the weights of its terms that still count for it."""
-        floors, weights = self._floors, self._weights
-        return sum(weights[term] for term in self._carried.get(step_id, ()) if step_id > floors[term])
-
-    def _terms(self, step_id: int) -> frozenset[str]:
-        """The terms by which a step gains."""
-        carried = self._carried.get(step_id, ())
-        return frozenset(term for term in carried if step_id > self._floors[term] and self._weights[term] > 0)
+    def _taken(self, race: Race, step_id: int) -> tuple[int, frozenset[str], int]:
+        """A step, the terms by which it gains, and the gain: the weights of its terms that still count for it."""
+        self._carried = race.take(step_id)
+        terms = frozenset(term for term in self._carried if step_id > self._floors[term] and self._weights[term] > 0)
+        return step_id, terms, sum(self._weights[term] for term in terms)

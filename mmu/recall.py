@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Container
+import heapq
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
 from typing import Literal
 
 from mmu.postings import Postings
@@ -29,15 +30,35 @@ class Chronology:
     newer_in_view: int | None = None
 
 
-def tiers(query_terms: Collection[str], postings: Postings) -> tuple[Ranked, ...]:
-    """The steps that carry a query's terms. Those with the most of them come first, newest first: the newest is
-    `latest_chronological`, the oldest `historical`, those between `superseded`. The others are `related`."""
-    coverage = Counter(step_id for term in set(query_terms) for step_id in postings.steps(term))
-    most = max(coverage.values(), default=0)
-    primary = sorted((step_id for step_id, count in coverage.items() if count == most), reverse=True)
-    ranked = [Ranked(step_id, _status(at, len(primary)), most) for at, step_id in enumerate(primary)]
-    rest = sorted(((count, step_id) for step_id, count in coverage.items() if count < most), reverse=True)
-    return (*ranked, *(Ranked(step_id, "related", count) for count, step_id in rest))
+def tiers(query_terms: Collection[str], postings: Postings, limit: int | None = None) -> tuple[Ranked, ...]:
+    """The steps that carry a query's terms, the first `limit` of them (None: all).
+
+    Those with the most terms come first, newest first: the newest is `latest_chronological`, the oldest `historical`, those
+    between `superseded`. The others are `related`.
+    """
+    terms = set(query_terms)
+    ranked: list[Ranked] = []
+    for count, lists in _levels([shard.levels(terms) for shard in postings.shards()]):
+        of = sum(map(len, lists))
+        left = of if limit is None else limit - len(ranked)
+        if left <= 0:
+            break
+        newest = lists[0][-left:][::-1]
+        if len(lists) > 1:
+            newest = sorted(chain.from_iterable(ids[-left:] for ids in lists), reverse=True)[:left]
+        if ranked:
+            ranked += [Ranked(step_id, "related", count) for step_id in newest]
+        else:
+            ranked += [Ranked(step_id, _status(at, of), count) for at, step_id in enumerate(newest)]
+    return tuple(ranked)
+
+
+def _levels(shards: Sequence[Iterator[tuple[int, Sequence[int]]]]) -> Iterator[tuple[int, list[Sequence[int]]]]:
+    """The levels of all shards together, from the most terms down: how many, and the ids of each shard that has some."""
+    if len(shards) == 1:
+        return ((count, [ids]) for count, ids in shards[0])
+    levels = groupby(heapq.merge(*shards, key=lambda level: -level[0]), key=lambda level: level[0])
+    return ((count, [ids for _, ids in parts]) for count, parts in levels)
 
 
 def _status(place: int, of: int) -> Status:
@@ -51,7 +72,7 @@ def chronology(
     step_id: int,
     terms: Collection[str],
     postings: Postings,
-    in_view: Container[int] = (),
+    in_view: Collection[int] = (),
     ignored: Container[int] = (),
 ) -> Chronology:
     """Where a step stands among all indexed steps, in view or not, that carry every one of `terms`.
@@ -59,10 +80,27 @@ def chronology(
     A newer one in view makes the step `superseded`: nothing archived is then the latest. Steps in `ignored` (the message
     that asks) hold no state. Without terms the step stands alone, as the latest (seed 4.1, ipcf.md 6).
     """
-    carriers = [set(postings.steps(term)) for term in terms]
-    others = [s for s in set.intersection(*carriers) if s != step_id and s not in ignored] if carriers else []
-    newer = [other for other in others if other > step_id]
-    shown = max((other for other in newer if other in in_view), default=None)
-    if shown is not None:
-        return Chronology("superseded", shown)
-    return Chronology(_status(len(newer), len(others) + 1))
+    carriers = [shard.carriers(terms) for shard in postings.shards()] if terms else []
+    if not any(_first(some.newest_first(), ignored, above=step_id) for some in carriers):
+        return Chronology("latest_chronological")
+    shown: int | None = None
+    for other in in_view:
+        if other > (step_id if shown is None else shown) and other not in ignored:
+            for some in carriers:
+                if other in some:
+                    shown = other
+    if shown is None and not any(_first(some.oldest_first(), ignored, below=step_id) for some in carriers):
+        return Chronology("historical")
+    return Chronology("superseded", shown)
+
+
+def _first(
+    step_ids: Iterator[int], ignored: Container[int], *, above: int | None = None, below: int | None = None
+) -> bool:
+    """Whether one of some steps that is not ignored comes before the first that is not above (below) a step."""
+    for step_id in step_ids:
+        if (above is not None and step_id <= above) or (below is not None and step_id >= below):
+            return False
+        if step_id not in ignored:
+            return True
+    return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,13 @@ from mmu.block import Piece, compose
 from mmu.cover import Pick, Selection, cover
 from mmu.hydration import Hydration, bound
 from mmu.policy import HydrationPolicy
-from mmu.postings import DictPostings
+from mmu.postings import Index
+from mmu.postings.kept import Kept
 from mmu.recall import Ranked, Status, chronology, tiers
 from mmu.rendering import headline, render, words
 from mmu.step import Part, Step, well_formed
 from mmu.tokens import Meter
-from store import ColdNode, ColdStore, IndexEntry, StoreError, encode_text
+from store import ColdNode, ColdStore, IndexEntry, Progress, StoreError, encode_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +54,32 @@ class Scan:
 
 
 class MMU:
-    """Archives, folds, scans, recalls, hydrates and validates. `now` gives the time of archiving as ISO 8601 text."""
+    """Archives, folds, scans, recalls, hydrates and validates.
 
-    def __init__(self, store: ColdStore, policy: HydrationPolicy, meter: Meter, now: Callable[[], str]) -> None:
+    `now` gives the time of archiving as ISO 8601 text. `progress` is called while a large archive is indexed anew.
+    """
+
+    def __init__(
+        self,
+        store: ColdStore,
+        policy: HydrationPolicy,
+        meter: Meter,
+        now: Callable[[], str],
+        progress: Progress | None = None,
+    ) -> None:
         self.store, self.policy, self.meter, self._now = store, policy, meter, now
         self._policy_hash = policy.sha256()
-        self._rebuild()
+        self._kept = Kept(store, progress)
 
-    def _rebuild(self) -> None:
-        self.postings = DictPostings()
-        self._epoch = self.store.version.epoch
-        self._index(self.store.entries.values())
-
-    def _index(self, entries: Iterable[IndexEntry]) -> None:
-        for entry in entries:
-            self.postings.add(entry.step_id, entry.identifiers, entry.tokens)
+    @property
+    def postings(self) -> Index:
+        """The index of the archived steps."""
+        return self._kept.index
 
     def refresh(self) -> None:
         """Take in what other processes archived, or forgot, since."""
-        fresh = self.store.refresh()
-        if self.store.version.epoch != self._epoch:
-            self._rebuild()
-        else:
-            self._index(fresh)
+        self.store.refresh()
+        self._kept.follow()
 
     # -- archive and fold
 
@@ -102,9 +106,8 @@ class MMU:
         )[0]
 
     def _keep(self, nodes: Sequence[ColdNode], *, flush: bool = True) -> Sequence[IndexEntry]:
-        self.refresh()
         entries = self.store.archive(nodes, flush=flush)
-        self._index(entries)
+        self._kept.follow()
         return entries
 
     def _node(self, step: Step) -> ColdNode:
@@ -150,7 +153,7 @@ class MMU:
     def reindex(self, nodes: Sequence[ColdNode]) -> None:
         """Give archived steps a new projection (see `reprojected`). Raises StoreError."""
         self.store.reindex(nodes)
-        self._index(self.store.entries[node.step_id] for node in nodes)
+        self._kept.follow()
 
     def _build(self, *, found: terms.Terms, **given: Any) -> ColdNode:
         return ColdNode.build(
@@ -193,23 +196,25 @@ class MMU:
         block = compose(pieces, seal or self.store.session)
         return Scan(block, tuple(pieces), selection.dropped, tuple(faults), selection.left)
 
-    def select(self, prompt: str, *, in_view: Container[int] = (), budget: int | None = None) -> Selection:
+    def select(self, prompt: str, *, in_view: Collection[int] = (), budget: int | None = None) -> Selection:
         """The cover of a prompt (ipcf.md 6): which steps, in which order, for which terms. Reads no node."""
-        return cover(
-            self.weights(prompt),
-            self.postings,
-            turn_budget=self.policy.max_rehydration_tokens_per_turn if budget is None else budget,
-            call_cap=self.policy.max_rehydration_tokens_per_call,
-            lam=self.policy.lambda_permille,
-            excluded=in_view,
-            named=terms.named_steps(prompt),
+        return self._kept.ask(
+            lambda postings: cover(
+                self.weights(prompt),
+                postings,
+                turn_budget=self.policy.max_rehydration_tokens_per_turn if budget is None else budget,
+                call_cap=self.policy.max_rehydration_tokens_per_call,
+                lam=self.policy.lambda_permille,
+                excluded=in_view,
+                named=terms.named_steps(prompt),
+            )
         )
 
     def weights(self, prompt: str) -> Mapping[str, int]:
         """The prompt's terms and what each counts."""
         return dict.fromkeys(sorted(terms.prompt_terms(prompt)), 1)
 
-    def _piece(self, pick: Pick, in_view: Container[int], asking: Container[int]) -> Piece:
+    def _piece(self, pick: Pick, in_view: Collection[int], asking: Container[int]) -> Piece:
         hydration = self.hydrate(pick.step_id, pick.cost)
         node = hydration.node
         return Piece(
@@ -220,7 +225,7 @@ class MMU:
             truncated=hydration.truncated,
             artifact_sha256=node.artifact_sha256,
             time=node.timestamp or node.folded_at,
-            chronology=chronology(pick.step_id, pick.terms, self.postings, in_view, asking),
+            chronology=self._kept.ask(lambda postings: chronology(pick.step_id, pick.terms, postings, in_view, asking)),
             terms=tuple(sorted(pick.terms)),
         )
 
@@ -234,7 +239,9 @@ class MMU:
 
     def recall(self, query: str, limit: int = 50) -> tuple[Candidate, ...]:
         """List the steps a query may mean, the latest state first (seed 4.1). Changes no prompt."""
-        return tuple(self._candidate(query, rank) for rank in tiers(terms.prompt_terms(query), self.postings)[:limit])
+        asked = terms.prompt_terms(query)
+        ranked = self._kept.ask(lambda postings: tiers(asked, postings, limit))
+        return tuple(self._candidate(query, rank) for rank in ranked)
 
     def _candidate(self, query: str, rank: Ranked) -> Candidate:
         entry = self.store.entries[rank.step_id]

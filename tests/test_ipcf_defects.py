@@ -56,8 +56,8 @@ def ids_from_a_counter() -> Defect:
 def oldest_state_is_called_the_latest() -> Defect:
     real = mmu.unit.tiers
 
-    def tiers(terms: Any, postings: Any) -> Any:
-        ranked = real(terms, postings)
+    def tiers(terms: Any, postings: Any, limit: Any) -> Any:
+        ranked = real(terms, postings, limit)
         primary = [r for r in ranked if r.status != "related"]
         swapped = [replace(r, step_id=other.step_id) for r, other in zip(primary, reversed(primary), strict=True)]
         return (*swapped, *(r for r in ranked if r.status == "related"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mmu.cover import Pick, Selection, cover
 from mmu.policy import HydrationPolicy
-from mmu.postings import DictPostings
+from mmu.postings import Index
 from mmu.terms import extract, named_steps, prompt_terms
 
 CASES = sorted((Path(__file__).parent.parent.parent / "fixtures" / "cover").glob("*.json"))
@@ -26,7 +26,7 @@ OPTIONAL = {"turn_budget", "call_cap", "lambda_permille", "weight", "excluded", 
 def test_a_worked_case_comes_out_as_written(path: Path) -> None:
     case = json.loads(path.read_text(encoding="utf-8"))
     assert NEEDED <= case.keys() <= NEEDED | OPTIONAL, "a misspelt field would be a default"
-    policy, postings = HydrationPolicy(), DictPostings()
+    policy, postings = HydrationPolicy(), Index()
     for step in case["steps"]:
         found = step.get("identifiers") or extract(step["summary"], step["payload"]).identifiers
         postings.add(step["step_id"], found, step.get("cost", 20))
@@ -57,8 +57,8 @@ class Archive:
     excluded: frozenset[int]
     named: tuple[int, ...]
 
-    def postings(self) -> DictPostings:
-        made = DictPostings()
+    def postings(self) -> Index:
+        made = Index()
         for step_id, (terms, cost) in self.steps.items():
             made.add(step_id, terms, cost)
         return made

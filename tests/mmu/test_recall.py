@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from mmu.postings import DictPostings
+from mmu.postings import Index
 from mmu.recall import Chronology, chronology, tiers
 
 
-def archive(**steps: str) -> DictPostings:
+def archive(**steps: str) -> Index:
     """Steps named s37="postgresql port", each with its terms."""
-    made = DictPostings()
+    made = Index()
     for name, terms in steps.items():
         made.add(int(name[1:]), terms.split(), 10)
     return made
 
 
-def listed(query: str, postings: DictPostings) -> list[tuple[int, str, int]]:
+def listed(query: str, postings: Index) -> list[tuple[int, str, int]]:
     return [(rank.step_id, rank.status, rank.coverage) for rank in tiers(query.split(), postings)]
 
 
