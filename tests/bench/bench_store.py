@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-import pytest
-
 from harness.cli.options import progress_bar
+from mmu.policy import HydrationPolicy
+from mmu.tokens import EstimateMeter
+from mmu.unit import MMU
 from store import ColdNode, FileStore, IndexEntry
 from store.journal import Journal
 
@@ -66,30 +69,58 @@ def entries(step_ids: range) -> Iterator[dict[str, object]]:
         yield {"record": "archive", "entry": entry.document(), "salt": f"{step_id:032x}"}
 
 
-@pytest.mark.parametrize("sink", [pytest.param(None, id="table")])
-def test_the_store_as_it_grows(tmp_path: Path, sink: None) -> None:
-    print(
-        f"\n{'steps':>9}  {'archive one':>11}  {'in bulk':>7}  {'hydrate':>7}  {'open':>6}  {'1st get':>7}  ms; memory MB"
-    )
-    firsts: list[float] = []
+def test_the_store_as_it_grows(tmp_path: Path) -> None:
+    print(f"\n{'steps':>9}  archive one   in bulk  hydrate       ms each, 5 KB")
+    ones_at: list[float] = []
     for steps in SIZES:
         grown(tmp_path / str(steps), steps)
-        opening = milliseconds(lambda: FileStore(tmp_path / str(steps), SESSION))  # noqa: B023
         store = FileStore(tmp_path / str(steps), SESSION)
-        first = milliseconds(lambda: store.get(steps - 5))  # noqa: B023
-        reads = [milliseconds(lambda: store.get(step)) for step in range(max(0, steps - 500), steps)]  # noqa: B023
-        fresh = [node(step) for step in range(steps, steps + 320)]
-        ones = [milliseconds(lambda: store.archive([one])) for one in fresh]  # noqa: B023
-        bulk = [node(step) for step in range(steps + 320, steps + 1_320)]
-        in_bulk = milliseconds(lambda: (store.archive(bulk), store.flush())) / len(bulk)  # noqa: B023
-        firsts.append(sum(ones) / len(ones))
-        print(
-            f"{steps:>9,}  {firsts[-1]:>11.3f}  {in_bulk:>7.3f}  {median(reads):>7.3f}  {opening:>6.2f}  {first:>7.2f}"
-            f"      {resident():.0f}"
-        )
-    print(
-        f"archive one: {firsts[-1] / firsts[0]:.2f} times the price at {SIZES[-1]:,} steps of that at {SIZES[0]} (mean)"
-    )
+        reads = [milliseconds(partial(store.get, step_id)) for step_id in range(max(0, steps - 500), steps)]
+        fresh = [node(step_id) for step_id in range(steps, steps + 1_320)]
+        ones = [milliseconds(partial(store.archive, [one])) for one in fresh[:320]]
+        in_bulk = milliseconds(lambda: (store.archive(fresh[320:]), store.flush())) / 1_000  # noqa: B023
+        ones_at.append(sum(ones) / len(ones))
+        print(f"{steps:>9,}  {ones_at[-1]:>11.3f}  {in_bulk:>8.3f}  {median(reads):>7.3f}")
+    ratio = ones_at[-1] / ones_at[0]
+    print(f"archive one, in the mean, at {SIZES[-1]:,} steps : at {SIZES[0]}  =  {ratio:.2f}")
+
+
+def test_opening_and_the_first_scan(tmp_path: Path) -> None:
+    """In a process of its own, which did nothing before."""
+    print(f"\n{'steps':>9}  open store  open index  1st scan  2nd scan   ms; resident MB")
+    for steps in SIZES[1:]:
+        root = tmp_path / str(steps)
+        grown(root, steps)
+        with progress_bar(f"indexing {steps:,} steps") as progress:
+            MMU(FileStore(root, SESSION), HydrationPolicy(), EstimateMeter(), lambda: "", progress)
+        told = subprocess.run([sys.executable, "-c", _OPENING, root], capture_output=True, text=True, check=True).stdout
+        print(f"{steps:>9,}  " + told.strip())
+
+
+_OPENING = """
+import sys, time
+from pathlib import Path
+import numpy
+from mmu.policy import HydrationPolicy
+from mmu.tokens import EstimateMeter
+from mmu.unit import MMU
+from store import FileStore
+
+def took(work):
+    begun = time.perf_counter()
+    return work(), (time.perf_counter() - begun) * 1000
+
+store, opening = took(lambda: FileStore(Path(sys.argv[1]), "bench"))
+mmu, index = took(lambda: MMU(store, HydrationPolicy(), EstimateMeter(), lambda: ""))
+last = max(mmu.store.recent(store.version.count - 5), key=lambda entry: entry.step_id)
+prompt = " ".join(last.identifiers[:40])
+scan, first = took(lambda: mmu.scan(prompt))
+again, second = took(lambda: mmu.scan(prompt))
+assert scan.pieces, scan
+status = Path("/proc/self/status")
+memory = [int(line.split()[1]) / 1024 for line in status.read_text().splitlines() if line.startswith("VmRSS")]
+print(f"{opening:>10.2f}  {index:>10.2f}  {first:>8.2f}  {second:>8.2f}       {memory[0]:.0f}")
+"""
 
 
 def test_validate_ten_thousand_nodes(tmp_path: Path) -> None:
@@ -101,12 +132,3 @@ def test_validate_ten_thousand_nodes(tmp_path: Path) -> None:
         times = [milliseconds(store.validate) for _ in range(3)]
         assert store.validate().faults == ()
     print(f"\nvalidate 10,000 nodes, {10_000 * PAYLOAD_BYTES / 1e6:.0f} MB of payload: best {min(times):.0f} ms of 3")
-
-
-def resident() -> float:
-    """Megabytes of memory that this process holds."""
-    status = Path("/proc/self/status")
-    if sys.platform != "linux" or not status.exists():
-        return float("nan")
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
