@@ -82,9 +82,11 @@ def fold(
 
 
 def _staying(reading: Reading, view: View) -> set[int]:
-    """Steps that never leave whole: the first user message, the open turn, pins, and where the service's memory begins."""
+    """Steps that never leave whole: the first user message, the open turn, pins, those whose secrets are not in the store,
+    and where the service's memory begins."""
     first = next((s for s, step in reading.steps.items() if step.kind == "user"), None)
-    holding = {s for s, step in reading.steps.items() if any(message.boundary for message in step.messages)}
+    steps = reading.steps.items()
+    holding = {s for s, step in steps if step.held or any(message.boundary for message in step.messages)}
     return {*view.pins, *reading.running, *holding} | ({first} if first is not None else set())
 
 
@@ -125,7 +127,8 @@ def _cut(
         if len(kept) >= at.least and size > at.keep:
             break
         kept.add(step_id)
-    free = {s for s in exchanges if steps[s].complete and s in store.entries and s not in kept | view.cut | view.pins}
+    staying = kept | view.cut | view.pins | {s for s in exchanges if steps[s].held}
+    free = {s for s in exchanges if steps[s].complete and s in store.entries and s not in staying}
     sized = [Foldable(s, reading.forms.tokens(s) - reading.forms.tokens(s, cut=True), True) for s in steps if s in free]
     return choose([one for one in sized if one.tokens > 0], total, high=at.high, low=at.low)
 

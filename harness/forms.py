@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from harness.history import History, HistoryStep, Message, Reader
+from harness.history import History, HistoryStep, Message
 from harness.pairing import Form, heal
+from harness.reader import Reader
 from mmu.rendering import exit_status
 from mmu.step import Result
 

@@ -18,9 +18,10 @@ from harness.dialects import DialectName, detect, make
 from harness.dispatch import Dispatch
 from harness.errors import DispatchError, HarnessError, HistoryError
 from harness.forgetting import Target
-from harness.history import Reader, compact
+from harness.history import compact
 from harness.ledger import Ledger
 from harness.plan import Plan
+from harness.reader import Reader, Redact
 from harness.reading import Beside, beside
 from harness.receipt import Receipt
 from harness.reply import read_reply
@@ -61,7 +62,9 @@ class Harness:
 
     `mode`: `active`; `observe` archives and measures what would fold and come back, and sends the caller's messages
     unchanged; `off` does nothing. `on_fault`: `bypass` sends the caller's messages when something of ours fails and books
-    why; `raise` is for tests. All methods may be called from any thread; dispatches of a session take turns.
+    why; `raise` is for tests. `redact`: `True` takes secrets out of what is archived, and keeps a step that held one in the
+    prompt; with `fold` it may fold, and comes back without them. All methods may be called from any thread; dispatches of a
+    session take turns.
     """
 
     def __init__(
@@ -74,13 +77,14 @@ class Harness:
         client: Client,
         mode: Mode = "active",
         on_fault: OnFault = "bypass",
+        redact: Redact = False,
     ) -> None:
         if mode not in get_args(Mode) or on_fault not in get_args(OnFault):
             expected = f"mode {', '.join(get_args(Mode))}; on_fault {', '.join(get_args(OnFault))}"
             raise HarnessError(f"mode {mode!r}, on_fault {on_fault!r}: expected {expected}")
         self.store, self.policy, self.meter, self.mode, self.client = store, policy, meter, mode, client
         self.ledger = Ledger(store)
-        self._clock, self._on_fault = clock, on_fault
+        self._clock, self._on_fault, self._redact = clock, on_fault, redact
         self._readers: dict[str, Reader] = {}
         self._usual: DialectName = "openai-chat"
         self._branches = Branches(store, lambda branch: MMU(branch, policy, meter, clock.now))
@@ -150,7 +154,7 @@ class Harness:
     def _reader(self, history: Sequence[Any], named: DialectName | None) -> Reader:
         self._usual = named or detect(history, self._usual)
         if self._usual not in self._readers:
-            self._readers[self._usual] = Reader(make(self._usual, self.store.session, self.meter))
+            self._readers[self._usual] = Reader(make(self._usual, self.store.session, self.meter), redact=self._redact)
         return self._readers[self._usual]
 
     def _prepare(

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.history import Dialect, History, HistoryStep, Message, Reader
+from harness.history import Dialect, History, HistoryStep, Message
+from harness.reader import Reader
 
 NO_RESULT = "[no result: the call was interrupted before its answer was recorded; what it did is not known]"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -10,7 +11,7 @@ from harness.dispatch import Request, assemble
 from harness.folds import Left, fold, lines_of, marks
 from harness.history import Dialect, HistoryStep
 from harness.reading import Reading
-from harness.receipt import Dropped, Hydrated, Receipt
+from harness.receipt import Dropped, Hydrated, Receipt, Redacted
 from harness.view import OpenTurn, PlacedBlock, View
 from mmu.block import Piece, label
 from mmu.folding import hot_text
@@ -85,6 +86,7 @@ class Planner:
             hot_change=hot_change,
             client_change=request.baseline - (last.baseline + new - left.freed + hot_change),
             archived=reading.archived,
+            redacted=_redacted(reading),
             folded=left.whole,
             cut=left.cut,
             hydrated=turn.hydrated,
@@ -156,6 +158,14 @@ class Planner:
         back = {step_id for step_id in reading.ids if step_id in last.missing and step_id not in view.folded}
         fresh: Collection[int] = {reading.ids[at] for at in reading.alignment.new}
         return reading.tokens({*fresh, *back}) - last.open_tokens + reading.outside - last.beside
+
+
+def _redacted(reading: Reading) -> tuple[Redacted, ...]:
+    """What was taken out of the steps that were archived now."""
+    found: Counter[str] = Counter()
+    for step_id in reading.archived:
+        found.update(reading.steps[step_id].sanitized)
+    return tuple(Redacted(kind, count) for kind, count in sorted(found.items()))
 
 
 def _mentioned(step: HistoryStep) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 from harness.align import Alignment, Known, align
 from harness.forms import Forms, ResultLines
-from harness.history import History, HistoryStep, Reader, compact
+from harness.history import History, HistoryStep, compact
+from harness.reader import Reader
 from mmu.step import Step
 from mmu.tokens import Meter
 from mmu.unit import MMU
@@ -163,4 +164,4 @@ class Intake:
 
 
 def _archivable(step_id: int, step: HistoryStep) -> Step:
-    return Step(step_id, step.parts, step.payload, step.match_key, len(step.messages))
+    return Step(step_id, step.parts, step.payload, step.match_key, len(step.messages), sanitized=step.sanitized)

@@ -46,6 +46,14 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
+class Redacted:
+    """Secrets of one kind that were taken out of what this dispatch archived."""
+
+    kind: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """One (turn, dispatch). All sizes in tokens of the harness's meter, times in milliseconds.
 
@@ -76,6 +84,7 @@ class Receipt:
     evicted: tuple[int, ...] = ()
     stripped: int = 0
     forgotten: tuple[int, ...] = ()
+    redacted: tuple[Redacted, ...] = ()
     sibling: bool = False
     branch: str = ""
     faults: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import orjson
 
 from harness.dialects import detect, make
-from harness.history import Reader
+from harness.reader import Reader
 from mmu.step import Part
 from mmu.unit import MMU
 from store import ColdNode, Progress

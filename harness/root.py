@@ -10,6 +10,7 @@ from typing import Any
 from harness.clients import LiteLLM
 from harness.clock import Clock, system_clock
 from harness.harness import Harness, Mode, OnFault
+from harness.reader import Redact
 from mmu.policy import HydrationPolicy
 from mmu.tokens import Meter, open_meter
 from store import ColdStore, FileStore, MemoryStore
@@ -23,6 +24,7 @@ def open_harness(
     client: Any = None,
     mode: Mode = "active",
     on_fault: OnFault = "bypass",
+    redact: Redact = False,
     clock: Clock | None = None,
     meter: Meter | None = None,
     key: bytes | None = None,
@@ -49,5 +51,6 @@ def open_harness(
         clock=clock or system_clock(),
         mode=mode,
         on_fault=on_fault,
+        redact=redact,
         client=client or LiteLLM(),
     )

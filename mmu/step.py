@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import orjson
 
@@ -95,7 +95,7 @@ class Step:
     """A user message, or an assistant message with every tool result that answers it (ipcf.md 1).
 
     `payload` is the step's messages as received, one JSON list; `match_key` recognises a client's copy of it; `messages`
-    how many messages it has; `timestamp` ISO 8601 or empty.
+    how many messages it has; `timestamp` ISO 8601 or empty; `sanitized` what was taken out of it before, by kind.
     """
 
     step_id: int
@@ -104,3 +104,4 @@ class Step:
     match_key: str
     messages: int = 1
     timestamp: str = ""
+    sanitized: Mapping[str, int] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from mmu.recall import Ranked, Status, chronology, tiers
 from mmu.rendering import headline, render, words
 from mmu.step import Part, Step, well_formed
 from mmu.tokens import Meter
-from store import ColdNode, ColdStore, IndexEntry, Progress, StoreError, encode_text
+from store import ColdNode, ColdStore, IndexEntry, Progress, StoreError, encode_text, redact
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,13 @@ class MMU:
         """Write complete steps to the store; with `flush` they are durable on return. Raises StoreError."""
         return self._keep([self._node(step) for step in steps], flush=flush)
 
-    def fold(self, text: str, step_id: int, *, summary: str = "", timestamp: str = "") -> IndexEntry:
+    def fold(
+        self, text: str, step_id: int, *, summary: str = "", timestamp: str = "", without_secrets: bool = False
+    ) -> IndexEntry:
         """Archive a text under the id that its history gives it (seed `fold`). Raises StoreError."""
+        sanitized: Mapping[str, int] = {}
+        if without_secrets:
+            (text, sanitized), (summary, _) = redact(text), redact(summary)
         rendering = well_formed(text)
         return self._keep(
             [
@@ -101,6 +106,7 @@ class MMU:
                     summary=well_formed(summary),
                     found=terms.extract(well_formed(summary), rendering, self.policy.terms_per_step),
                     timestamp=timestamp,
+                    sanitized=sanitized,
                 )
             ]
         )[0]
@@ -126,6 +132,7 @@ class MMU:
             timestamp=step.timestamp,
             match_key=step.match_key,
             messages=step.messages,
+            sanitized=step.sanitized,
         )
 
     def reprojected(self, node: ColdNode, parts: Sequence[Part]) -> ColdNode:

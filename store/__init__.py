@@ -35,6 +35,7 @@ from store.node import (
     encode_text,
     nfc,
 )
+from store.redact import findings, redact, redact_values
 from store.repair import Action, plan, repair
 
 __version__ = "0.1.0"
@@ -70,9 +71,12 @@ __all__ = [
     "canonical_sha256",
     "decode_text",
     "encode_text",
+    "findings",
     "fixed_chance",
     "nfc",
     "plan",
+    "redact",
+    "redact_values",
     "repair",
     "session_folder",
     "sha256_hex",

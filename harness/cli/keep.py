@@ -14,8 +14,10 @@ from harness.cli.options import (
     STORE,
     JsonOption,
     PolicyOption,
+    RedactOption,
     SessionOption,
     StoreOption,
+    complaints,
     console,
     open_mmu,
     print_json,
@@ -50,14 +52,18 @@ def fold(
     store: StoreOption = STORE,
     session: SessionOption = SESSION,
     policy: PolicyOption = None,
+    redact: RedactOption = True,
     json: JsonOption = False,
 ) -> None:
-    """Archive a text as a step, byte for byte, under the id that its history gives it."""
+    """Archive a text as a step, byte for byte but for secrets, under the id that its history gives it."""
     with open_mmu(store, session, create=True, policy=policy) as mmu:
-        entry = mmu.fold(_text(file), step, summary=summary, timestamp=timestamp)
+        entry = mmu.fold(_text(file), step, summary=summary, timestamp=timestamp, without_secrets=redact)
+        sanitized = dict(mmu.store.get(step).sanitized)
     if json:
-        print_json(entry.document())
+        print_json({**entry.document(), "sanitized": sanitized})
     else:
+        for kind, count in sanitized.items():
+            complaints.print(f"{count} {kind} redacted before archiving; --no-redact keeps the text as it is")
         console.print(
             f"step {entry.step_id}: {entry.size:,} bytes, {entry.tokens:,} tokens, payload {entry.payload_sha256}"
         )

@@ -30,6 +30,9 @@ PolicyOption = Annotated[
     Path | None,
     typer.Option("--policy", help='A JSON file with fields of the policy, e.g. {"low_water_tokens": 8000}.'),
 ]
+RedactOption = Annotated[
+    bool, typer.Option("--redact/--no-redact", help="Take keys, tokens and passwords out of what is archived.")
+]
 STORE, SESSION = Path(".mmu"), "default"
 
 # What is printed is other people's text: `[/INST]` in it is no markup, and `:x:` no picture.

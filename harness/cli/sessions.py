@@ -14,6 +14,7 @@ from harness.cli.options import (
     STORE,
     JsonOption,
     PolicyOption,
+    RedactOption,
     StoreOption,
     console,
     print_json,
@@ -24,7 +25,7 @@ from harness.cli.tables import ledger_table, totals_lines
 from harness.clients import LiteLLM
 from harness.clock import Clock, fixed_clock, system_clock
 from harness.errors import HarnessError, ModelCallError
-from harness.harness import Harness
+from harness.harness import Harness, Mode
 from harness.receipt import Receipt
 from harness.recorded import load
 from harness.report import totals
@@ -54,6 +55,7 @@ def run_command(
     observe: Annotated[bool, typer.Option("--observe", help="Measure only: send the messages unchanged.")] = False,
     store: StoreOption = STORE,
     policy: PolicyOption = None,
+    redact: RedactOption = True,
     json: JsonOption = False,
 ) -> None:
     """Drive a recorded message list through the harness, call by call, and print the ledger."""
@@ -61,9 +63,8 @@ def run_command(
     for recorded in load(file):
         name = _fresh_session(store, session or recorded.name)
         client = None if model == "mock" else LiteLLM()
-        with Harness.open(
-            store, session=name, policy=read_policy(policy), mode="observe" if observe else "active"
-        ) as memory:
+        mode: Mode = "observe" if observe else "active"
+        with Harness.open(store, session=name, policy=read_policy(policy), mode=mode, redact=redact) as memory:
             ran = run(memory, recorded, client=client, model=model)
             try:
                 receipts = list(_with_progress(ran, recorded.name, len(recorded.calls)))
@@ -94,7 +95,7 @@ def demo(store: StoreOption = STORE, json: JsonOption = False) -> None:
     )  # with one time for all steps, every run sends the same bytes
     for story in demonstration.stories():
         name = _fresh_session(store, f"demo-{story.recorded.name}")
-        with Harness.open(store, session=name, policy=story.policy, clock=still) as memory:
+        with Harness.open(store, session=name, policy=story.policy, clock=still, redact=True) as memory:
             receipts = list(_with_progress(run(memory, story.recorded), name, len(story.recorded.calls)))
         documents.append({"session": name, **demonstration.findings(story, receipts)})
         if not json:

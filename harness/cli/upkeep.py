@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 import typer
 
 from harness import forgetting
@@ -25,10 +26,11 @@ from harness.cli.options import (
     progress_bar,
 )
 from harness.clock import system_clock
+from harness.errors import SessionFileError
 from harness.ledger import LEDGER_FILE, Ledger
 from harness.reindexing import reindex as carry_over
 from harness.view import OpenTurn, View
-from store import FileStore, StoreError, plan
+from store import FileStore, StoreError, findings, plan
 from store import repair as carry_out
 
 
@@ -149,6 +151,52 @@ def forget(
             console.print(f"- {line}")
 
 
+def redact(
+    files: Annotated[list[Path], typer.Argument(help="Text files, or recorded sessions (JSON, JSON lines).")],
+    json: JsonOption = False,
+) -> None:
+    """Show which secrets archiving would take out of files. Changes nothing. Exit code 1 if there are any."""
+    rows: list[dict[str, Any]] = []
+    with progress_bar("reading") as progress:
+        for number, file in enumerate(files, 1):
+            for at, text in enumerate(_lines(file), 1):
+                rows += [
+                    {"file": str(file), "line": at, "kind": kind, "begins": begin} for kind, begin in findings(text)
+                ]
+            progress(number, len(files))
+    if json:
+        print_json({"files": len(files), "findings": rows})
+    else:
+        for row in rows:
+            console.print(f"{row['file']}:{row['line']}: {row['kind']}, {row['begins']}", markup=False)
+        console.print(f"{len(rows)} secrets in {len(files)} files")
+    raise typer.Exit(1 if rows else 0)
+
+
+def _lines(file: Path) -> Iterator[str]:
+    """The lines of a file; of a line that is JSON, the texts in it, as archiving sees them."""
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise SessionFileError(f"{file}: {error.strerror or error}") from error
+    try:
+        yield "\n".join(_texts(orjson.loads(raw)))
+    except orjson.JSONDecodeError:
+        for line in raw.decode("utf-8", "replace").splitlines():
+            try:
+                yield "\n".join(_texts(orjson.loads(line)))
+            except orjson.JSONDecodeError:
+                yield line
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
 def reindex(
     store: StoreOption = STORE,
     session: SessionOption = SESSION,
@@ -166,5 +214,5 @@ def reindex(
 
 def register(app: typer.Typer) -> None:
     """Add these commands."""
-    for command in (validate, repair, forget, reindex):
+    for command in (validate, repair, forget, redact, reindex):
         app.command()(command)

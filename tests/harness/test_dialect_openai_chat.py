@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness.dialects.openai_chat import OpenAIChat
-from harness.history import Message, Reader, compact
+from harness.history import Message, compact
+from harness.reader import Reader
 from mmu.envelope import place, seal
 from mmu.step import Call, Media, Opaque, Result, Text
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness import Harness, ScriptedClient, fixed_clock
 from harness.dialects import DialectName, make
-from harness.history import Reader
+from harness.reader import Reader
 from mmu.envelope import seal
 from mmu.tokens import open_meter
 from store import MemoryStore

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.dialects.openai_chat import OpenAIChat
-from harness.history import Reader
 from harness.pairing import problems
+from harness.reader import Reader
 
 # u: user, s: system, a: assistant, (xy): assistant that calls x and y, x: the result of call x.
 CASES = {
