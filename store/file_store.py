@@ -72,7 +72,7 @@ class FileStore(SessionFolder):
         self._exported, self._export_sha256 = 0, ""
         self._found: list[StoreError] | None = None  # node files without entry, looked for when somebody asks
         self._erasing: Sequence[Mapping[str, Any]] = ()  # what an erase record says that is not done yet
-        self._index = Index(self._journal.sealed, 0, self._journal.damage.append)
+        self._index = Index(self._journal, 0)
         self._open()
 
     # -- opening
@@ -103,7 +103,7 @@ class FileStore(SessionFolder):
         self._unfiled.clear()
         self._erasing = ()
         found = self._journal.begin()
-        self._index = Index(self._journal.sealed, self._journal.state.steps, self._journal.damage.append)
+        self._index = Index(self._journal, self._journal.state.steps)
         for record in found:
             self._take(record)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from store.errors import IntegrityCheckError
+from store.journal import Journal
 from store.node import IndexEntry
 from store.sealed import Sealed
 
@@ -13,16 +14,11 @@ _CACHED = 4_096  # entries of sealed generations that are kept at hand
 
 
 class Index(Mapping[int, IndexEntry]):
-    """Entries by step id. `sealed` gives the sealed generations, oldest first, when one of them is needed; `sealed_steps`
-    is how many steps they hold; a record of theirs that does not read is told to `on_damage`, and its step has no entry."""
+    """Entries by step id, over a journal whose sealed generations hold `sealed_steps`. A record that does not read is damage
+    of the journal, and its step has no entry."""
 
-    def __init__(
-        self,
-        sealed: Callable[[], Sequence[Sealed]],
-        sealed_steps: int,
-        on_damage: Callable[[IntegrityCheckError], None],
-    ) -> None:
-        self._sealed, self._sealed_steps, self._on_damage = sealed, sealed_steps, on_damage
+    def __init__(self, journal: Journal, sealed_steps: int) -> None:
+        self._journal, self._sealed_steps = journal, sealed_steps
         self._tail: dict[int, IndexEntry] = {}
         self._cache: dict[int, IndexEntry] = {}
         self._damaged: set[int] = set()
@@ -47,7 +43,7 @@ class Index(Mapping[int, IndexEntry]):
         """The generation that has the newest entry of a step."""
         if not self._sealed_steps or not isinstance(step_id, int) or step_id in self._damaged:
             return None
-        return next((one for one in reversed(self._sealed()) if one.place(step_id) is not None), None)
+        return self._journal.holder(step_id)
 
     def _look_up(self, step_id: int) -> IndexEntry | None:
         holder = self._holder(step_id)
@@ -55,7 +51,7 @@ class Index(Mapping[int, IndexEntry]):
             entry = holder.entry(step_id) if holder is not None else None
         except IntegrityCheckError as fault:
             self._damaged.add(step_id)
-            self._on_damage(fault)
+            self._journal.damage.append(fault)
             return None
         if entry is not None:
             if len(self._cache) >= _CACHED:
@@ -69,7 +65,7 @@ class Index(Mapping[int, IndexEntry]):
     def __iter__(self) -> Iterator[int]:
         if not self._sealed_steps:
             return iter(self._tail)
-        old = {step_id for generation in self._sealed() for step_id in generation.ids()} - self._tail.keys()
+        old = {step_id for generation in self._journal.sealed() for step_id in generation.ids()} - self._tail.keys()
         return chain(sorted(old - self._damaged), self._tail)
 
     def __len__(self) -> int:

@@ -8,6 +8,7 @@ follows the log sees another file in the place of the one it read and begins ane
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -173,13 +174,31 @@ class Journal:
 
     # -- sealed generations
 
+    @property
+    def sealed_count(self) -> int:
+        """How many generations are sealed: those of the numbers below."""
+        return self.state.generation + self._ended
+
+    def sealed_at(self, number: int) -> Sealed:
+        """A sealed generation; each is looked at once. What does not open is damage, and empty."""
+        if number not in self._sealed:
+            self._sealed[number] = self._open_sealed(number)
+        return self._sealed[number]
+
     def sealed(self) -> Sequence[Sealed]:
-        """The sealed generations, oldest first; each is looked at once. What does not open is damage."""
-        last = self.state.generation - (not self._ended)
-        if len(self._sealed) <= last:
-            for number in range(len(self._sealed), last + 1):
-                self._sealed[number] = self._open_sealed(number)
-        return list(self._sealed.values())
+        """The sealed generations, oldest first."""
+        return [self.sealed_at(number) for number in range(self.sealed_count)]
+
+    def holder(self, step_id: int) -> Sealed | None:
+        """The sealed generation that has the newest entry of a step.
+
+        While nothing old was changed a step is in one alone, and ids mostly ascend: a few are looked at, not all.
+        """
+        if self.state.epoch == 0:
+            at = bisect_left(range(self.sealed_count), step_id, key=lambda number: self.sealed_at(number).last)
+            if at < self.sealed_count and self.sealed_at(at).place(step_id) is not None:
+                return self.sealed_at(at)
+        return next((one for one in reversed(self.sealed()) if one.place(step_id) is not None), None)
 
     def _open_sealed(self, number: int) -> Sealed:
         path = self._path(number)
@@ -191,7 +210,8 @@ class Journal:
         if found is None:
             self.damage.append(IntegrityCheckError(None, path.name, "a sealed generation", why))
             size = path.stat().st_size if path.exists() else 0
-            found = Sealed(path, number, 0, 0, "", 0, 0, 0, -1, size, size)
+            count = self.sealed_at(number - 1).count if number else 0
+            found = Sealed(path, number, count, count, "", 0, 0, 0, -1, size, size)
         return found
 
     def open_records(self) -> Iterator[Record]:
@@ -200,9 +220,9 @@ class Journal:
 
     def entries(self, count: int) -> Iterator[IndexEntry]:
         """The entries archived after the first `count`, in order. What does not read is passed over."""
-        for generation in self.sealed():
-            if generation.count > count:
-                yield from generation.entries(count)
+        at = bisect_right(range(self.sealed_count), count, key=lambda number: self.sealed_at(number).count)
+        for number in range(at, self.sealed_count):
+            yield from self.sealed_at(number).entries(count)
         if self.state.position:
             yield from entries_of(self.open_records(), count)
 
@@ -216,11 +236,10 @@ class Journal:
             return genesis(self.session)
         if count == self.state.head.count:
             return self.state.head.link
-        for generation in self.sealed():
-            if generation.count == count:
-                return generation.link
-            if generation.before < count < generation.count:
-                return _link_of(generation.records(), count)
+        at = bisect_left(range(self.sealed_count), count, key=lambda number: self.sealed_at(number).count)
+        if at < self.sealed_count:
+            generation = self.sealed_at(at)
+            return generation.link if generation.count == count else _link_of(generation.records(), count)
         return _link_of(records(Log(self.path).read()), count)
 
     # -- writing
@@ -293,9 +312,6 @@ class Journal:
         bodies = [_erased(body, erased) for body in found if body["record"] in KEPT]
         layout.replace(generation.path, sealed_bytes(found[0], bodies, seal))
         self._sealed.pop(generation.generation, None)
-        self._sealed = dict(
-            sorted({**self._sealed, generation.generation: self._open_sealed(generation.generation)}.items())
-        )
 
 
 def _erased(body: dict[str, Any], erased: dict[int, str]) -> dict[str, Any]:

@@ -23,8 +23,9 @@ SIZES = [10, 1_000, 10_000, 100_000, *([1_000_000] if os.environ.get("MMU_BENCH_
 
 
 def node(step_id: int) -> ColdNode:
-    """A step of 5 KB with 100 terms."""
-    terms = [f"term{step_id * 7 + number:08d}" for number in range(100)]
+    """A step of 5 KB with 100 terms: 90 of a vocabulary of 300,000, and 10 that it shares with its neighbours only."""
+    terms = [f"word{(step_id * 7_919 + number * 104_729) % 300_000:06d}" for number in range(90)]
+    terms += [f"name{step_id // 50 * 10 + number:08d}" for number in range(10)]
     text = (" ".join(terms) + " and words between them ") * 4
     text = text[:PAYLOAD_BYTES].ljust(PAYLOAD_BYTES, ".")
     return ColdNode.build(
@@ -34,7 +35,7 @@ def node(step_id: int) -> ColdNode:
         payload=text.encode(),
         rendering=text,
         summary=f"step {step_id}",
-        identifiers=tuple(terms),
+        identifiers=tuple(sorted(terms)),
         tokens=1_200,
         match_key=f"{step_id:032x}",
     )
