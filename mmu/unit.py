@@ -53,6 +53,19 @@ class Scan:
         return sum(piece.tokens for piece in self.pieces)
 
 
+@dataclass(frozen=True, slots=True)
+class TextStep:
+    """A text to archive as a step, with a line about it and its time (ISO 8601, or empty)."""
+
+    step_id: int
+    text: str
+    summary: str = ""
+    timestamp: str = ""
+
+
+_GROUP = 512  # texts that share a flush
+
+
 class MMU:
     """Archives, folds, scans, recalls, hydrates and validates.
 
@@ -91,25 +104,35 @@ class MMU:
         self, text: str, step_id: int, *, summary: str = "", timestamp: str = "", without_secrets: bool = False
     ) -> IndexEntry:
         """Archive a text under the id that its history gives it (seed `fold`). Raises StoreError."""
+        return self._keep([self._text_node(TextStep(step_id, text, summary, timestamp), without_secrets)])[0]
+
+    def fold_many(
+        self, texts: Sequence[TextStep], *, without_secrets: bool = False, progress: Progress | None = None
+    ) -> None:
+        """Archive texts in groups, with one flush each; a group is kept whole or not at all. Raises StoreError."""
+        for start in range(0, len(texts), _GROUP):
+            group = texts[start : start + _GROUP]
+            self._keep([self._text_node(text, without_secrets) for text in group])
+            if progress is not None:
+                progress(start + len(group), len(texts))
+
+    def _text_node(self, step: TextStep, without_secrets: bool) -> ColdNode:
+        text, summary = step.text, step.summary
         sanitized: Mapping[str, int] = {}
         if without_secrets:
             (text, sanitized), (summary, _) = redact(text), redact(summary)
-        rendering = well_formed(text)
-        return self._keep(
-            [
-                self._build(
-                    step_id=step_id,
-                    payload_kind="text",
-                    payload=encode_text(text),
-                    rendering=rendering,
-                    tokens=self.meter.count(rendering),
-                    summary=well_formed(summary),
-                    found=terms.extract(well_formed(summary), rendering, self.policy.terms_per_step),
-                    timestamp=timestamp,
-                    sanitized=sanitized,
-                )
-            ]
-        )[0]
+        rendering, summary = well_formed(text), well_formed(summary)
+        return self._build(
+            step_id=step.step_id,
+            payload_kind="text",
+            payload=encode_text(text),
+            rendering=rendering,
+            tokens=self.meter.count(rendering),
+            summary=summary,
+            found=terms.extract(summary, rendering, self.policy.terms_per_step),
+            timestamp=step.timestamp,
+            sanitized=sanitized,
+        )
 
     def _keep(self, nodes: Sequence[ColdNode], *, flush: bool = True) -> Sequence[IndexEntry]:
         entries = self.store.archive(nodes, flush=flush)

@@ -1,12 +1,14 @@
-"""Commands on one session's store: fold, scan, recall, hydrate, validate, repair."""
+"""Commands on one session's store: fold, scan, recall, hydrate."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+import orjson
 import typer
 
 from harness.cli.options import (
@@ -21,10 +23,13 @@ from harness.cli.options import (
     console,
     open_mmu,
     print_json,
+    progress_bar,
     table,
 )
+from harness.document import read
 from harness.errors import SessionFileError
 from mmu.block import label
+from mmu.unit import TextStep
 from store import decode_text
 
 
@@ -45,10 +50,13 @@ def _text(path: Path | None) -> str:
 
 
 def fold(
-    step: Annotated[int, typer.Option("--step", help="The step's id: its position in the history.")],
     file: Annotated[Path | None, typer.Argument(help="The text to archive; standard input if missing or `-`.")] = None,
+    step: Annotated[int | None, typer.Option("--step", help="The step's id: its position in the history.")] = None,
     summary: Annotated[str, typer.Option(help="A line about the step; it is searched too.")] = "",
     timestamp: Annotated[str, typer.Option(help="When the step happened, ISO 8601.")] = "",
+    rows: Annotated[
+        bool, typer.Option("--rows", help='The file holds many: lines of {"step": 1, "text": "...", "summary": "..."}.')
+    ] = False,
     store: StoreOption = STORE,
     session: SessionOption = SESSION,
     policy: PolicyOption = None,
@@ -56,17 +64,44 @@ def fold(
     json: JsonOption = False,
 ) -> None:
     """Archive a text as a step, byte for byte but for secrets, under the id that its history gives it."""
-    with open_mmu(store, session, create=True, policy=policy) as mmu:
-        entry = mmu.fold(_text(file), step, summary=summary, timestamp=timestamp, without_secrets=redact)
-        sanitized = dict(mmu.store.get(step).sanitized)
+    if rows == (step is not None):
+        raise typer.BadParameter("give either --step or --rows")
+    text = _text(file)
+    steps = _rows(text) if step is None else (TextStep(step, text, summary, timestamp),)
+    with open_mmu(store, session, create=True, policy=policy) as mmu, progress_bar("archiving") as progress:
+        mmu.fold_many(steps, without_secrets=redact, progress=progress)
+        entries = [mmu.store.entries[one.step_id] for one in steps]
+        sanitized: Counter[str] = Counter()
+        if redact:
+            for one in steps:
+                sanitized.update(mmu.store.get(one.step_id).sanitized)
     if json:
-        print_json({**entry.document(), "sanitized": sanitized})
+        one_or_all = entries[0].document() if step is not None else {"steps": len(entries)}
+        print_json({**one_or_all, "sanitized": sanitized})
+        return
+    for kind, count in sanitized.items():
+        complaints.print(f"{count} {kind} redacted before archiving; --no-redact keeps the text as it is")
+    if step is None:
+        size = sum(entry.size for entry in entries)
+        console.print(f"{len(entries):,} steps: {size:,} bytes, {sum(entry.tokens for entry in entries):,} tokens")
     else:
-        for kind, count in sanitized.items():
-            complaints.print(f"{count} {kind} redacted before archiving; --no-redact keeps the text as it is")
-        console.print(
-            f"step {entry.step_id}: {entry.size:,} bytes, {entry.tokens:,} tokens, payload {entry.payload_sha256}"
-        )
+        entry = entries[0]
+        console.print(f"step {step}: {entry.size:,} bytes, {entry.tokens:,} tokens, payload {entry.payload_sha256}")
+
+
+def _rows(text: str) -> tuple[TextStep, ...]:
+    """The texts of a file with one on each line. Raises SessionFileError that names the line."""
+    steps: list[TextStep] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = orjson.loads(line)
+            row["step_id"] = row.pop("step")
+            steps.append(read(TextStep, row, "row"))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SessionFileError(f"line {number}: no row with `step` and `text` ({error})") from error
+    return tuple(steps)
 
 
 def scan(

@@ -448,3 +448,32 @@ def test_names_that_are_no_utf8_are_shown_and_do_not_break_it(relay: Any, tmp_pa
         out, err = running[words].communicate(timeout=60)
         assert b"Traceback" not in err
         assert (running[words].returncode, bool(json.loads(out))) == (code, True)
+
+
+def test_fold_takes_a_file_of_rows_and_names_a_bad_one(mmu: Any, tmp_path: Path) -> None:
+    rows = [{"step": number, "text": f"relay {number} of many", "summary": f"row {number}"} for number in range(1_200)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert mmu("fold", "rows.jsonl", "--rows", "--json").json()["steps"] == 1_200
+    assert mmu("fold", "rows.jsonl", "--rows").out.startswith("1,200 steps: ")
+    assert mmu("status", "--json").json()["steps"] == 1_200
+    assert mmu("recall", "relay 1199", "--json").json()["candidates"][0]["step_id"] == 1_199
+    (tmp_path / "bad.jsonl").write_text('{"step": 2000, "text": "fine"}\n{"step": "x", "text": "y"}')
+    said = mmu("fold", "bad.jsonl", "--rows")
+    assert (said.code, "line 2" in said.err, mmu("hydrate", 2000).code) == (12, True, 3)
+    assert mmu("fold", "rows.jsonl").code == mmu("fold", "rows.jsonl", "--rows", "--step", 3).code == 2
+
+
+def test_fold_redacts_unless_told_not_to(mmu: Any, tmp_path: Path) -> None:
+    secret = "ghp" + "_" + "Ab12" * 9
+    said = mmu("fold", "--step", 1, stdin=f"the token is {secret}".encode())
+    assert "1 github token redacted" in said.err
+    assert mmu("hydrate", 1).out == "the token is [redacted: github token]\n"
+    assert mmu("fold", "--step", 2, "--no-redact", stdin=secret.encode()).err == ""
+    assert mmu("hydrate", 2, "--raw").out == secret
+    (tmp_path / "talk.jsonl").write_text(json.dumps({"role": "user", "content": f"use {secret}"}) + "\nplain " + secret)
+    found = mmu("redact", "talk.jsonl", "--json")
+    assert (found.code, [(row["line"], row["kind"]) for row in found.json()["findings"]]) == (
+        1,
+        [(1, "github token"), (2, "github token")],
+    )
+    assert secret not in mmu("redact", "talk.jsonl").out
