@@ -52,6 +52,7 @@ class IPCFSuite(unittest.TestCase):
     """The 16 tests. Each works on fresh stores in a temporary folder, with a clock that stands still."""
 
     meter: Meter = open_meter()
+    redact = False
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="mmu-conformance-")
@@ -69,10 +70,14 @@ class IPCFSuite(unittest.TestCase):
         self.addCleanup(store.close)
         return MMU(store, policy or HydrationPolicy(), self.meter, fixed_clock(time).now)
 
+    def fold(self, mmu: MMU, text: str, step_id: int, **about: Any) -> None:
+        """Archive a text, without its secrets if this suite is run so."""
+        mmu.fold(text, step_id, without_secrets=self.redact, **about)
+
     def folded_scenario(self, mmu: MMU) -> MMU:
         """The eight named steps of the seed, folded under the ids that the history gives them."""
         for named in NAMED:
-            mmu.fold(payload_of(named.step_id), named.step_id, summary=named.summary)
+            self.fold(mmu, payload_of(named.step_id), named.step_id, summary=named.summary)
         return mmu
 
     def open_harness(self, replies: list[str], root: Path | None = None, **policy: int) -> Harness:
@@ -86,6 +91,7 @@ class IPCFSuite(unittest.TestCase):
             clock=fixed_clock(),
             meter=self.meter,
             on_fault="raise",
+            redact=self.redact,
         )
         self.addCleanup(harness.store.close)
         return harness
@@ -115,7 +121,7 @@ class IPCFSuite(unittest.TestCase):
         )
         mmu = self.open_mmu()
         for step_id, payload in enumerate(payloads):
-            mmu.fold(payload, step_id)
+            self.fold(mmu, payload, step_id)
         for step_id, payload in enumerate(payloads):
             document = orjson.loads(self.node_path(mmu, step_id).read_bytes())
             if "payload" in document:
@@ -130,7 +136,7 @@ class IPCFSuite(unittest.TestCase):
         messages = b'[{"role":"user","content":"z first","a":1.0,"n":1e2},{"role":"assistant","content":null}]'
         mmu = self.open_mmu()
         mmu.archive([Step(4, (Text("user", "z first"),), messages, "key", 2)])
-        mmu.fold(payload_of(137), 137)
+        self.fold(mmu, payload_of(137), 137)
         for step_id, source in ((4, messages), (137, payload_of(137).encode())):
             stored = ColdNode.from_bytes(self.node_path(mmu, step_id).read_bytes())
             hydrated = self.open_mmu(self.folder_of(mmu)).hydrate(step_id).node
@@ -184,7 +190,7 @@ class IPCFSuite(unittest.TestCase):
         """What is hydrated is what was written, character for character, read from the disk."""
         source = "retry_limit  =  7\n\ttimeout_ms=4500   # trailing blanks:   \n\n  indented \u00a0 line\n"
         mmu = self.open_mmu()
-        mmu.fold(source, 12, summary="limits")
+        self.fold(mmu, source, 12, summary="limits")
         again = self.open_mmu(self.folder_of(mmu))
         self.assertEqual(again.hydrate(12).text, source)
         self.assertIn(source, again.scan("Which retry_limit did we set?").block)
@@ -193,8 +199,8 @@ class IPCFSuite(unittest.TestCase):
         """One step brings back at most the policy's tokens; what is cut is said."""
         long = "".join(f"line {number}: queue depth {number * 31}\n" for number in range(2_000))
         mmu = self.open_mmu()
-        mmu.fold(long, 8, summary="queue log")
-        mmu.fold("short note", 9)
+        self.fold(mmu, long, 8, summary="queue log")
+        self.fold(mmu, "short note", 9)
         cap = mmu.policy.max_rehydration_tokens_per_call
         found = mmu.hydrate(8)
         self.assertLessEqual(self.meter.count(found.text), cap)
@@ -211,7 +217,7 @@ class IPCFSuite(unittest.TestCase):
         mmu = self.open_mmu(policy=HydrationPolicy(max_rehydration_tokens_per_turn=100))
         for named in NAMED:
             padding = "\n" + "unrelated words " * 150 if named.step_id == 137 else ""
-            mmu.fold(payload_of(named.step_id) + padding, named.step_id, summary=named.summary)
+            self.fold(mmu, payload_of(named.step_id) + padding, named.step_id, summary=named.summary)
         found = mmu.scan("Which port did PostgreSQL get, and what became of the billing table migration?")
         self.assertEqual([piece.step_id for piece in found.pieces], [342])
         self.assertEqual([pick.step_id for pick in found.dropped], [137])
@@ -325,7 +331,7 @@ class IPCFSuite(unittest.TestCase):
         root = self.root / "broken"
         mmu = self.folded_scenario(self.open_mmu(root))
         foreign = self.open_mmu()
-        foreign.fold("left behind by a crash", 42)
+        self.fold(foreign, "left behind by a crash", 42)
         self.node_path(mmu, 42 if 42 in mmu.store.entries else 37).with_name("step_000042.json").write_bytes(
             self.node_path(foreign, 42).read_bytes()
         )
@@ -443,8 +449,14 @@ class Requirement:
     detail: str
 
 
+class RedactedSuite(IPCFSuite):
+    """The same with secrets taken out before archiving."""
+
+    redact = True
+
+
 def check() -> tuple[Requirement, ...]:
-    """Run the suite and give the matrix of the 13 requirements."""
+    """Run the suite, without redaction and with it, and give the matrix of the 13 requirements."""
     names = unittest.defaultTestLoader.getTestCaseNames(IPCFSuite)
     failures = {name: reason for name in names if (reason := _failure(name))}
     rows = []
@@ -457,7 +469,9 @@ def check() -> tuple[Requirement, ...]:
 
 def _failure(name: str) -> str:
     """Why a test fails, in one line; empty if it passes."""
-    result = unittest.TestResult()
-    IPCFSuite(name).run(result)
-    problems = [*result.failures, *result.errors]
-    return f"{name}: {problems[0][1].strip().splitlines()[-1]}" if problems else ""
+    for suite in (IPCFSuite, RedactedSuite):
+        result = unittest.TestResult()
+        suite(name).run(result)
+        for _, problem in [*result.failures, *result.errors]:
+            return f"{name}{' with redaction' * suite.redact}: {problem.strip().splitlines()[-1]}"
+    return ""

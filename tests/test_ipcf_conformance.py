@@ -11,5 +11,9 @@ class TestIPCFConformance(conformance.IPCFSuite):
     """The 16 tests of the suite's section 5, as `mmu conformance` runs them."""
 
 
+class TestIPCFConformanceRedacted(conformance.RedactedSuite):
+    """The same with secrets taken out before archiving."""
+
+
 if __name__ == "__main__":
     unittest.main()
