@@ -89,6 +89,15 @@ class MMU:
         """The index of the archived steps."""
         return self._kept.index
 
+    def rebuild_index(self, progress: Progress | None = None) -> int:
+        """Throw the index away and derive it anew from the store; gives how many steps it holds."""
+        self._kept.rebuild(progress)
+        return len(self._kept.index)
+
+    def check_index(self) -> bool:
+        """Check every byte of the index's files; if one is damaged, the index is derived anew, and the answer is False."""
+        return self._kept.validate()
+
     def refresh(self) -> None:
         """Take in what other processes archived, or forgot, since."""
         self.store.refresh()

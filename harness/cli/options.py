@@ -80,7 +80,9 @@ def open_store(store: Path, session: str, *, create: bool = False) -> Iterator[F
 def open_mmu(store: Path, session: str, *, create: bool = False, policy: Path | None = None) -> Iterator[MMU]:
     """The memory management unit of a session."""
     with open_store(store, session, create=create) as opened:
-        yield MMU(opened, read_policy(policy), open_meter(), system_clock().now)
+        with progress_bar("indexing") as progress:
+            mmu = MMU(opened, read_policy(policy), open_meter(), system_clock().now, progress)
+        yield mmu
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from harness.errors import SessionFileError
 from harness.ledger import LEDGER_FILE, Ledger
 from harness.reindexing import reindex as carry_over
 from harness.view import OpenTurn, View
-from store import FileStore, StoreError, findings, plan
+from store import ColdStore, StoreError, findings, plan
 from store import repair as carry_out
 
 
@@ -44,19 +44,23 @@ def validate(
     json: JsonOption = False,
 ) -> None:
     """Audit the whole session: chain, hashes, references, files, ledger. Exit code 1 if something is wrong."""
-    with open_store(store, session) as opened, progress_bar("validating") as progress:
+    with open_mmu(store, session) as mmu, progress_bar("validating") as progress:
+        opened = mmu.store
         result = opened.validate(progress, since=since, anchor=anchor)
+        index = mmu.check_index()
         faults = [
             {"class": type(fault).__name__, "step_id": fault.step_id, "message": str(fault)} for fault in result.faults
         ]
         faults += _document_faults(opened)
+        # The index is derived: damage to it is no fault of the store, and is made good on the spot.
+        notes = [*result.notes, *(() if index else ("the index was damaged, and was derived anew",))]
     if json:
         print_json(
             {
                 "checked": result.checked,
                 "head": result.head,
                 "forgotten": list(result.forgotten),
-                "notes": list(result.notes),
+                "notes": notes,
                 "faults": faults,
             }
         )
@@ -65,12 +69,12 @@ def validate(
             console.print(f"{row['class']}: {row['message']}", markup=False)
         forgotten = f", {len(result.forgotten)} forgotten" if result.forgotten else ""
         console.print(f"{result.checked} steps checked{forgotten}, {len(faults)} faults; head {result.head}")
-        for note in result.notes:
+        for note in notes:
             console.print(f"note: {note}")
     raise typer.Exit(1 if faults else 0)
 
 
-def _document_faults(opened: FileStore) -> Iterator[dict[str, Any]]:
+def _document_faults(opened: ColdStore) -> Iterator[dict[str, Any]]:
     """What is wrong with the session's documents."""
     for fault in Ledger(opened).read()[1]:
         yield {"class": "LedgerFault", "step_id": None, "message": f"{LEDGER_FILE} line {fault.line} {fault.reason}"}
@@ -212,7 +216,22 @@ def reindex(
         console.print(f"{len(changed)} of {len(mmu.store.entries)} steps have another projection now")
 
 
+def rebuild(
+    store: StoreOption = STORE, session: SessionOption = SESSION, policy: PolicyOption = None, json: JsonOption = False
+) -> None:
+    """Throw the index away and derive it anew from the log. An index that does not fit is derived anew by itself."""
+    with open_mmu(store, session, policy=policy) as mmu, progress_bar("indexing") as progress:
+        steps = mmu.rebuild_index(progress)
+    if json:
+        print_json({"steps": steps})
+    else:
+        console.print(f"{steps} steps indexed")
+
+
 def register(app: typer.Typer) -> None:
     """Add these commands."""
     for command in (validate, repair, forget, redact, reindex):
         app.command()(command)
+    index = typer.Typer(help="What finds the steps; derived from the log, and disposable.", no_args_is_help=True)
+    index.command()(rebuild)
+    app.add_typer(index, name="index")

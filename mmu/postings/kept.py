@@ -87,8 +87,9 @@ class Kept:
             return False
         return True
 
-    def rebuild(self) -> None:
+    def rebuild(self, progress: Progress | None = None) -> None:
         """Delete the files and derive the index from the store's entries."""
+        self._progress = progress or self._progress
         if self._store.derived is not None:
             with contextlib.suppress(OSError):  # a file that cannot be deleted is not read again here either
                 drop(self._store.derived)

@@ -477,3 +477,18 @@ def test_fold_redacts_unless_told_not_to(mmu: Any, tmp_path: Path) -> None:
         [(1, "github token"), (2, "github token")],
     )
     assert secret not in mmu("redact", "talk.jsonl").out
+
+
+def test_a_damaged_index_is_noted_and_derived_anew(mmu: Any, tmp_path: Path) -> None:
+    rows = [{"step": number, "text": f"relay {number} of many"} for number in range(1_200)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert mmu("fold", "rows.jsonl", "--rows").code == 0
+    (file,) = (session(tmp_path) / "derived").iterdir()
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(raw)
+    said = mmu("validate", "--json")
+    assert (said.code, said.json()["notes"][-1]) == (0, "the index was damaged, and was derived anew")
+    assert len(mmu("validate", "--json").json()["notes"]) == 1
+    assert mmu("index", "rebuild", "--json").json() == {"steps": 1_200}
+    assert mmu("recall", "relay 700", "--json").json()["candidates"][0]["step_id"] == 700
