@@ -89,7 +89,9 @@ class Journal:
         return found.st_ino, found.st_size
 
     def moved(self) -> bool:
-        """Whether the generation that was read is another file by now: it was sealed."""
+        """Whether the generation that was read is another file by now, because it was sealed, or is no more the newest."""
+        if self._ended:
+            return self._path(self.state.generation + 1).exists()
         return self._seen[0] not in (0, self._look(self.state.generation)[0])
 
     def fresh(self) -> list[Record]:

@@ -880,6 +880,20 @@ def test_a_process_that_died_between_a_seal_and_the_next_generation_is_followed_
     assert opened.validate().faults == ()
 
 
+def test_two_that_find_a_seal_and_no_next_generation_write_one_behind_the_other(cold: FileStore, make: Make) -> None:
+    cold.archive([make(1)])
+    cold.flush()
+    cold._seal()
+    (cold.folder / "log.1").unlink()
+    one, two = reopened(cold), reopened(cold)
+    one.archive([make(2)])
+    two.archive([make(3)])
+    assert [entry.step_id for entry in one.refresh()] == [3]
+    for store in (one, two, reopened(cold)):
+        assert sorted(store.entries) == [1, 2, 3]
+        assert store.validate().faults == ()
+
+
 def test_an_empty_session_that_was_sealed_opens(cold: FileStore, make: Make) -> None:
     cold._seal()
     (cold.folder / "log.1").unlink()
