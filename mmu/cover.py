@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mmu.postings import Postings, Race
+from mmu.postings import Postings
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ def cover(
     dropped: list[Pick] = []
     left = max(turn_budget, 0)
     addressed = [step_id for step_id in dict.fromkeys(named) if step_id in postings and step_id not in excluded]
-    for step_id, terms, gain in residual.rounds(addressed):
-        cost = min(postings.cost(step_id), call_cap)
+    for step_id, terms, gain, tokens in residual.rounds(addressed):
+        cost = min(tokens, call_cap)
         if not picks and turn_budget > 0:
             cost = min(cost, turn_budget)
         admitted = turn_budget > 0 and cost <= left
@@ -82,22 +82,24 @@ class _Residual:
         self._floors = dict.fromkeys(prompt, -1)  # a term counts only for steps newer than its newest drop
         self._carried: Collection[str] = ()
         # If all terms count the same and nothing is left of what is answered, counting terms is enough.
-        once = len(set(prompt.values())) <= 1 and all(weight * lam < 1000 for weight in prompt.values())
+        self._once = len(set(prompt.values())) <= 1 and all(weight * lam < 1000 for weight in prompt.values())
         self._shards = postings.shards()
-        self._races = [shard.race(prompt, excluded, once=once) for shard in self._shards]
+        self._races = [shard.race(prompt, excluded, once=self._once) for shard in self._shards]
 
-    def rounds(self, addressed: Sequence[int]) -> Iterator[tuple[int, frozenset[str], int]]:
-        """Each candidate at most once, with the terms it gains by and its gain: the addressed ones, then always the best.
+    def rounds(self, addressed: Sequence[int]) -> Iterator[tuple[int, frozenset[str], int, int]]:
+        """Each candidate at most once, with the terms it gains by, its gain, and its tokens: the addressed ones, then always
+        the best.
 
         `settle` is called between two of them, so gains fall on the way.
         """
         for step_id in addressed:
-            yield self._taken(self._race_of(step_id), step_id)
+            yield self._taken(next(at for at, shard in enumerate(self._shards) if step_id in shard), step_id)
         while self._races:
-            (gain, step_id), _, race = max((race.best(), at, race) for at, race in enumerate(self._races))
+            bests = [race.best() for race in self._races]
+            gain, step_id = best = max(bests)
             if gain <= 0:
                 return
-            yield self._taken(race, step_id)
+            yield self._taken(bests.index(best), step_id)
 
     def settle(self, step_id: int, admitted: bool) -> None:
         """The terms of a step count less from now on; if it was dropped, not at all for older ones: those are outdated."""
@@ -109,11 +111,12 @@ class _Residual:
         for race in self._races:
             race.settle(now, None if admitted else step_id)
 
-    def _race_of(self, step_id: int) -> Race:
-        return next(race for shard, race in zip(self._shards, self._races, strict=True) if step_id in shard)
-
-    def _taken(self, race: Race, step_id: int) -> tuple[int, frozenset[str], int]:
-        """A step, the terms by which it gains, and the gain: the weights of its terms that still count for it."""
-        self._carried = race.take(step_id)
-        terms = frozenset(term for term in self._carried if step_id > self._floors[term] and self._weights[term] > 0)
-        return step_id, terms, sum(self._weights[term] for term in terms)
+    def _taken(self, at: int, step_id: int) -> tuple[int, frozenset[str], int, int]:
+        """A step of a shard, the terms by which it gains, the gain (the weights of its terms that still count for it), and
+        its tokens."""
+        carried = self._carried = self._races[at].take(step_id)
+        weights, tokens = self._weights, self._shards[at].cost(step_id)
+        if self._once:  # a term that was answered is not carried any more, so none of these has a floor
+            return step_id, frozenset(carried), sum([weights[term] for term in carried]), tokens
+        terms = frozenset(term for term in carried if step_id > self._floors[term] and weights[term] > 0)
+        return step_id, terms, sum(weights[term] for term in terms), tokens

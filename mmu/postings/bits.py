@@ -52,13 +52,24 @@ class BitRace:
         self._shard, self._weight, self._left = shard, weight, carried
         self._count = Count(carried.values())
         self._best: tuple[int, int] | None = None
+        self._alone: list[tuple[int, str]] | None = None  # once no step has two terms: the newest of each, ascending
 
     def best(self) -> tuple[int, int]:
         """See `Race`. The newest of the steps with the highest count."""
         if self._best is None:
-            most, bits = self._count.top(-1)
-            self._best = (most * self._weight, self._shard.newest(bits)) if most else (0, -1)
+            most, bits = self._count.top(-1) if self._alone is None else (1, 0)
+            if most == 1:
+                self._best = self._newest_alone()
+            else:
+                self._best = (most * self._weight, self._shard.newest(bits)) if most else (0, -1)
         return self._best
+
+    def _newest_alone(self) -> tuple[int, int]:
+        if self._alone is None:
+            self._alone = sorted((self._shard.newest(bits), term) for term, bits in self._left.items() if bits)
+        while self._alone and self._alone[-1][1] not in self._left:
+            self._alone.pop()
+        return (self._weight, self._alone[-1][0]) if self._alone else (0, -1)
 
     def take(self, step_id: int) -> Collection[str]:
         """See `Race`. What a step gained by is answered then, so that it cannot win again."""
@@ -71,7 +82,9 @@ class BitRace:
         if not gone:
             return
         self._best = None
-        if len(gone) > len(self._left) // 2:
+        if self._alone is not None:
+            return
+        if 3 * len(gone) > len(self._left):  # to take one out costs about what counting three anew does
             self._count = Count(self._left.values())
         else:
             for bits in gone:
@@ -86,8 +99,7 @@ class Count:
         waiting = list(sets)
         while waiting:  # full adders, as in `planes.add`: three sets of one weight are one of it and one of the next
             total, carries = waiting[0], []
-            for at in range(1, len(waiting) - 1, 2):
-                second, third = waiting[at], waiting[at + 1]
+            for second, third in zip(waiting[1::2], waiting[2::2], strict=False):
                 half = total ^ second
                 carries.append(total & second | half & third)
                 total = half ^ third
