@@ -18,6 +18,7 @@ from store.jcs import serialized
 
 HEAD_FORMAT, HEAD_VERSION = "mmu-head", 1
 SALT_BYTES = 16
+HEAD_BYTES = 512  # a head is written over the one before, in a block that disks write whole
 
 
 def genesis(session: str) -> str:
@@ -56,7 +57,8 @@ class Head:
     def to_bytes(self, session: str, key: bytes | None) -> bytes:
         """The head as a document; sealed with `key` if there is one, with a plain digest if not."""
         body = {"format": HEAD_FORMAT, "version": HEAD_VERSION, "session": session, "head": str(self)}
-        return serialized({**body, "keyed": key is not None, "seal": _seal(body, key)}) + b"\n"
+        raw = serialized({**body, "keyed": key is not None, "seal": _seal(body, key)})
+        return raw.ljust(-(-(len(raw) + 1) // HEAD_BYTES) * HEAD_BYTES - 1) + b"\n"
 
     @classmethod
     def from_bytes(cls, raw: bytes, session: str, key: bytes | None) -> Self:

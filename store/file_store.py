@@ -69,7 +69,6 @@ class FileStore(SessionFolder):
         self._unfiled_bytes = 0
         self._written: set[int] = set()  # those of them whose file this process wrote whole
         self._committed = False  # whether some of them were archived through this object
-        self._exported, self._export_sha256 = 0, ""
         self._found: list[StoreError] | None = None  # node files without entry, looked for when somebody asks
         self._erasing: Sequence[Mapping[str, Any]] = ()  # what an erase record says that is not done yet
         self._index = Index(self._journal, 0)
@@ -96,6 +95,9 @@ class FileStore(SessionFolder):
         if self._erasing:
             with contextlib.suppress(StoreWriteError, StoreLockedError), self._lock.held():
                 self._finish_erasing()
+        if not self._journal.state.head.count:
+            with contextlib.suppress(StoreWriteError, StoreLockedError), self._lock.held():
+                self._say_first_head()
         self.recovery = Recovery(missing, torn)
 
     def _reload(self) -> None:
@@ -134,8 +136,6 @@ class FileStore(SessionFolder):
                     self._index.lose(body["live"])
                 case "erased":
                     self._erasing = ()
-                case "exported":
-                    self._exported, self._export_sha256 = body["steps"], body["sha256"]
         except (KeyError, TypeError) as error:
             self._journal.spoiled(record, error)
         return None
@@ -235,10 +235,7 @@ class FileStore(SessionFolder):
                 self._seal()
 
     def _seal(self) -> None:
-        exported = (self._exported, self._export_sha256)
         self._journal.seal(len(self._index))
-        if exported[0]:
-            self._journal.append([_exported(*exported)], flush=False)
         self._reload()
 
     # -- forgetting
@@ -354,7 +351,13 @@ class FileStore(SessionFolder):
         orphans = [OrphanedNodeError(layout.step_of(Path(file).name), file) for file in self._orphans()]
         return Audit(
             checked=len(self._index),
-            faults=(*nodes, *orphans, *chain.faults, *heads.faults, *export_faults(self.folder, self._export_sha256)),
+            faults=(
+                *nodes,
+                *orphans,
+                *chain.faults,
+                *heads.faults,
+                *export_faults(self.folder, self._journal.state.exported[1:]),
+            ),
             head=str(chain.head),
             forgotten=tuple(chain.forgotten),
             notes=() if heads.anchored else (NO_ANCHOR,),
@@ -369,9 +372,10 @@ class FileStore(SessionFolder):
         with self._lock.held():
             self.refresh()
             data = index_document(self.session, self._index.values())
-            layout.replace(self.folder / layout.INDEX_FILE, data, flush=False)
-            self._exported, self._export_sha256 = len(self._index), sha256_hex(data)
-            self._journal.append([_exported(self._exported, self._export_sha256)], flush=False)
+            record = {"record": "exported", "steps": len(self._index), "sha256": sha256_hex(data)}
+            # Until the file follows its record, the one before is right, too.
+            self._journal.append([{**record, "before": self._journal.state.exported[1]}])
+            layout.replace(self.folder / layout.INDEX_FILE, data)
         return data
 
     def close(self) -> None:
@@ -386,7 +390,7 @@ class FileStore(SessionFolder):
         refusals = () if self._committed else (StoreWriteError, StoreLockedError)
         with contextlib.suppress(*refusals):
             self._file_pending()
-            if len(self._index) <= _SMALL_INDEX or len(self._index) >= 2 * self._exported:
+            if len(self._index) <= _SMALL_INDEX or len(self._index) >= 2 * self._journal.state.exported[0]:
                 self.export_index()
 
     def __enter__(self) -> Self:
@@ -394,7 +398,3 @@ class FileStore(SessionFolder):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def _exported(steps: int, sha256: str) -> dict[str, Any]:
-    return {"record": "exported", "steps": steps, "sha256": sha256}

@@ -98,14 +98,13 @@ def _is_sound(entry: IndexEntry, nodes: NodeFolder) -> bool:
         return False
 
 
-def export_faults(folder: Path, exported_sha256: str) -> Sequence[StoreError]:
-    """Whether the exported index is what was exported last; one that was not made, or deleted, is no matter."""
+def export_faults(folder: Path, exports: tuple[str, ...]) -> Sequence[StoreError]:
+    """Whether the exported index is what was exported last (by its hash), or just before that by a process that died at it;
+    one that was not made, or deleted, is no matter."""
     try:
         found = sha256_hex(layout.read_plain(folder / layout.INDEX_FILE))
     except FileNotFoundError:
         return ()
     except StoreError as error:
         return [error]
-    if found != exported_sha256:
-        return [IntegrityCheckError(None, layout.INDEX_FILE, exported_sha256 or "none", found)]
-    return ()
+    return [] if found in exports else [IntegrityCheckError(None, layout.INDEX_FILE, exports[0] or "none", found)]

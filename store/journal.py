@@ -28,13 +28,15 @@ _NAME = re.compile(r"log\.(0|[1-9][0-9]{0,8})")
 @dataclass(frozen=True, slots=True)
 class State:
     """How far the log was read: `generation` and `position` (bytes in it), the chain's end, `epoch` (how often something
-    old was changed), and `steps` that had an entry when the generation began."""
+    old was changed), `steps` that had an entry when the generation began, and what was `exported`: steps, the hash of the
+    file, and of the one before."""
 
     generation: int
     position: int
     head: Head
     epoch: int = 0
     steps: int = 0
+    exported: tuple[int, str, str] = (0, "", "")
 
 
 class Journal:
@@ -71,15 +73,22 @@ class Journal:
         newest = (self.generations() or [0])[-1]
         self._sealed.clear()
         self.damage.clear()
+        if newest and not self._begins(newest):
+            newest -= 1  # its process died before the head was whole
         ended = Sealed.open(self._path(newest)) if self._path(newest).exists() else None
         self._ended = ended is not None
-        if ended is not None:  # its process died before the next one began; the next writer begins it
+        if ended is not None:  # the next writer begins the next one
             self._seen = self._look(newest)
-            self.state = State(newest, 0, Head(ended.count, ended.link), ended.epoch, ended.steps)
+            head, (steps, sha256, before) = Head(ended.count, ended.link), ended.exported
+            self.state = State(newest, 0, head, ended.epoch, ended.steps, (steps, sha256, before))
             return []
         self.state = State(newest, 0, Head(0, genesis(self.session)))
         self._seen = (0, 0)
         return self.fresh()
+
+    def _begins(self, generation: int) -> bool:
+        """Whether a whole record stands in a generation."""
+        return any(isinstance(one, Record) for one in records(Log(self._path(generation)).read()))
 
     def _look(self, generation: int) -> tuple[int, int]:
         try:
@@ -118,14 +127,19 @@ class Journal:
                 case "head":
                     self._check_head(body)
                     head = Head.parse(body["chain"])
-                    self.state = replace(self.state, head=head, epoch=body["epoch"], steps=body["steps"])
+                    epoch, steps, (exported, sha256, before) = body["epoch"], body["steps"], body["exported"]
+                    self.state = replace(
+                        self.state, head=head, epoch=epoch, steps=steps, exported=(exported, sha256, before)
+                    )
                 case "archive" | "forgotten":
                     self.state = replace(self.state, head=Head(body["seq"] + 1, body["link"]))
                     if body.get("again"):
                         self.state = replace(self.state, epoch=self.state.epoch + 1)
                 case "erase":
                     self.state = replace(self.state, epoch=self.state.epoch + 1)
-                case "filed" | "exported" | "erased" | "table" | "seal":
+                case "exported":
+                    self.state = replace(self.state, exported=(body["steps"], body["sha256"], body["before"]))
+                case "filed" | "erased" | "table" | "seal":
                     pass
                 case other:
                     raise ValueError(f"record {other!r}")
@@ -159,6 +173,7 @@ class Journal:
             "chain": str(self.state.head),
             "epoch": self.state.epoch,
             "steps": self.state.steps,
+            "exported": list(self.state.exported),
         }
 
     @property
@@ -213,7 +228,7 @@ class Journal:
             self.damage.append(IntegrityCheckError(None, path.name, "a sealed generation", why))
             size = path.stat().st_size if path.exists() else 0
             count = self.sealed_at(number - 1).count if number else 0
-            found = Sealed(path, number, count, count, "", 0, 0, 0, -1, size, size)
+            found = Sealed(path, number, count, count, "", 0, 0, (0, "", ""), 0, -1, size, size)
         return found
 
     def open_records(self) -> Iterator[Record]:
@@ -300,10 +315,11 @@ class Journal:
             "link": state.head.link,
             "epoch": state.epoch,
             "steps": steps,
+            "exported": list(state.exported),
         }
         layout.replace(self.path, sealed_bytes(head, (body for body in found if body["record"] in KEPT), seal))
         self._sealed.pop(state.generation, None)
-        self.state, self._ended = State(state.generation, 0, state.head, state.epoch, steps), True
+        self.state, self._ended = replace(state, position=0, steps=steps), True
         self.append([])
         layout.sync(self.folder)
 
@@ -312,8 +328,8 @@ class Journal:
         found = [one.body for one in generation.records() if isinstance(one, Record)]
         seal = {name: value for name, value in found[-1].items() if name not in {"record", "first", "last", "table"}}
         bodies = [_erased(body, erased) for body in found if body["record"] in KEPT]
+        self._sealed.pop(generation.generation, None)  # also if the disk refuses half-way
         layout.replace(generation.path, sealed_bytes(found[0], bodies, seal))
-        self._sealed.pop(generation.generation, None)
 
 
 def _erased(body: dict[str, Any], erased: dict[int, str]) -> dict[str, Any]:

@@ -122,6 +122,23 @@ def create(path: Path, data: bytes) -> None:
         raise StoreWriteError(path, error) from error
 
 
+def overwrite(path: Path, data: bytes, *, flush: bool) -> None:
+    """Write a small file over itself, always as long as before: after a power cut it holds the old bytes or the new ones.
+
+    Raises StoreWriteError.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(descriptor, data, 0)
+            if flush:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StoreWriteError(path, error) from error
+
+
 def replace(path: Path, data: bytes, *, flush: bool = True) -> None:
     """Put `data` in the place of a file in one piece: readers see the old bytes or the new ones (mode 0600).
 

@@ -51,6 +51,7 @@ class Sealed:
     link: str
     epoch: int
     steps: int
+    exported: tuple[int, str, str]
     first: int
     last: int
     table: int

@@ -63,7 +63,7 @@ class SessionFolder:
             if self._journal.generations():
                 return
             self._journal.append([])
-            self._say_head()
+            self._say_head(flush=True)
             for folder in (self.folder, root):
                 layout.sync(folder)
 
@@ -77,12 +77,19 @@ class SessionFolder:
         """What was forgotten here. Raises StoreReadError, IntegrityCheckError."""
         return Forgotten.parse(self.read_document(FORGOTTEN_FILE) or b"")
 
-    def _say_head(self) -> None:
-        """Write down where the chain ends, and tell the anchor. Nothing beyond it is flushed yet."""
+    def _say_head(self, *, flush: bool = False) -> None:
+        """Write down where the chain ends, and tell the anchor. All of the chain is flushed."""
         head = self._journal.state.head
-        layout.replace(self.folder / layout.HEAD_FILE, head.to_bytes(self.session, self._key), flush=False)
+        layout.overwrite(self.folder / layout.HEAD_FILE, head.to_bytes(self.session, self._key), flush=flush)
         if self._anchor is not None:
             layout.append_line(self._anchor, lambda last: serialized({"session": self.session, "head": str(head)}))
+
+    def _say_first_head(self) -> None:
+        """Write the head of an empty chain, if whoever made the session died before it was whole."""
+        path, whole = self.folder / layout.HEAD_FILE, self._journal.state.head.to_bytes(self.session, self._key)
+        found = layout.read_plain(path) if path.exists() else b""
+        if found != whole and whole.startswith(found):
+            layout.overwrite(path, whole, flush=True)
 
     def read_document(self, name: str) -> bytes | None:
         """A document of the session, None if there is none. Raises StoreReadError, IntegrityCheckError (a link)."""
