@@ -162,14 +162,14 @@ class Journal:
         if head.get("session") != self.session:
             raise StoreFormatError(self.path, f"holds session {head.get('session')!r}, not {self.session!r}")
 
-    def head_record(self) -> dict[str, Any]:
-        """The first record of the generation that the state stands at the begin of."""
+    def head_record(self, generation: int = 0) -> dict[str, Any]:
+        """The first record of a generation that begins where the state stands."""
         return {
             "record": "head",
             "format": LOG_FORMAT,
             "version": LOG_VERSION,
             "session": self.session,
-            "generation": self.state.generation,
+            "generation": generation,
             "chain": str(self.state.head),
             "epoch": self.state.epoch,
             "steps": self.state.steps,
@@ -274,27 +274,22 @@ class Journal:
 
         Raises StoreWriteError; the log then stands as it was.
         """
-        bodies = self._begun(bodies)
-        log, at = Log(self.path), self.state.position
-        if self.path.exists() and self.torn() and (tail := log.read(at)):
-            self._set_aside(f"{self.path.name}.tail-{at}", tail)
-        frames = [frame(body) for body in bodies]
+        at, generation = self.state.position, self.state.generation + self._ended
+        path = self._path(generation)
+        if not at:
+            bodies = [self.head_record(generation), *bodies]
+        log, frames = Log(path), [frame(body) for body in bodies]
+        if path.exists() and path.stat().st_size > at:
+            self._set_aside(f"{path.name}.tail-{at}", log.read(at))
         log.append(frames, at, flush=flush)
+        self.state, self._ended = replace(self.state, generation=generation), False
         for body, raw in zip(bodies, frames, strict=True):
             self._take(Record(at, at := at + len(raw), body))
-        self._seen = self._look(self.state.generation)
+        self._seen = self._look(generation)
 
     def _set_aside(self, name: str, data: bytes) -> None:
         layout.private_folder(self.folder / layout.QUARANTINE)
         layout.replace(self.folder / layout.QUARANTINE / f"{name}.{sha256_hex(data)[:8]}", data)
-
-    def _begun(self, bodies: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-        """The records with a head before them, where a generation begins with them."""
-        if self.state.position:
-            return bodies
-        if self._ended:
-            self.state, self._ended = replace(self.state, generation=self.state.generation + 1), False
-        return [self.head_record(), *bodies]
 
     def seal(self, steps: int) -> None:
         """Seal the open generation and begin the next. All of its steps are filed. `steps` have an entry now.

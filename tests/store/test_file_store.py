@@ -253,7 +253,7 @@ def test_a_line_with_a_right_checksum_that_is_no_json_is_a_fault_and_no_crash(co
     three_steps(cold, make)
     with log_of(cold).open("ab") as log:
         log.write(b"%08x 3 abc\n" % 0x352441C2)  # CRC-32 of "abc"
-        log.write(frame({"record": "exported", "steps": 3, "sha256": ""}))
+        log.write(frame({"record": "exported", "steps": 3, "sha256": "", "before": ""}))
     assert [type(fault) for fault in reopened(cold).faults] == [IntegrityCheckError]
 
 
