@@ -106,7 +106,7 @@ class Journal:
     def fresh(self) -> list[Record]:
         """The records behind what was read, in order. Damaged stretches go to `damage`. Raises StoreReadError."""
         seen = self._look(self.state.generation)
-        if seen == self._seen:
+        if seen == self._seen or self._ended:
             return []
         self._seen = seen
         out: list[Record] = []
@@ -296,6 +296,8 @@ class Journal:
 
         Raises StoreWriteError; then the log stands as it was, or is sealed and the next writer begins the next generation.
         """
+        if self._ended:  # it is sealed, and the next one was not begun
+            return self.append([])
         raw = Log(self.path).read()
         for one in records(raw):
             if isinstance(one, Damage):
@@ -316,7 +318,7 @@ class Journal:
         self._sealed.pop(state.generation, None)
         self.state, self._ended = replace(state, position=0, steps=steps), True
         self.append([])
-        layout.sync(self.folder)
+        return layout.sync(self.folder)
 
     def rewrite(self, generation: Sealed, erased: dict[int, str]) -> None:
         """Write a sealed generation anew without the entries of some steps (step id: why); their commitments stay."""
