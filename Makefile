@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test bench lint conformance clean
+.PHONY: demo test test-long bench lint conformance clean
 
 demo: $(STAMP)
 	$(BIN)/mmu demo
@@ -12,6 +12,10 @@ demo: $(STAMP)
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -n auto
 	$(BIN)/python -m unittest -q tests/test_ipcf_conformance.py
+
+# Crashes at every call, 500 kills, 8 writers and 4 readers, long random histories: some ten minutes.
+test-long: $(STAMP)
+	MMU_LONG=1 $(BIN)/python -m pytest -n auto tests/store/test_crash.py tests/store/test_processes.py tests/harness/test_any_history.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ regenerate, abort, tool loops with parallel calls and failures. What must hold, 
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -27,6 +28,8 @@ from store import MemoryStore
 METER = open_meter()
 SEALED = re.compile(r"<(archived-steps|folded-steps) ([0-9a-f]{16})>\n.*?\n</\1 \2>(\n\n)?", re.DOTALL)
 Body = dict[str, Any]
+
+LONG = bool(os.environ.get("MMU_LONG"))
 
 
 @dataclass(frozen=True)
@@ -338,8 +341,8 @@ def test_any_client_in_any_order(dialect: str) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=12,
-            stateful_step_count=12,
+            max_examples=400 if LONG else 12,
+            stateful_step_count=40 if LONG else 12,
             phases=[Phase.explicit, Phase.generate],
             print_blob=False,
             deadline=None,

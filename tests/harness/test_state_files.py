@@ -18,7 +18,7 @@ import pytest
 from harness import Harness, ScriptedClient, fixed_clock
 from harness.branches import BRANCH_FILE, BRANCHES_FILE
 from harness.cli import main
-from harness.ledger import LEDGER_FILE, _line
+from harness.ledger import LEDGER_FILE
 from harness.view import TURN_FILE, VIEW_FILE
 from mmu.envelope import seal
 from mmu.tokens import open_meter
@@ -31,10 +31,10 @@ ASK: Body = {"role": "user", "content": "Which port does the relay use?"}
 METER = open_meter()
 
 
-def opened(store: Path, session: str = "s", **options: Any) -> Harness:
+def opened(store: Path, **options: Any) -> Harness:
     policy = {"high_water_tokens": 400, "low_water_tokens": 150}
     given = {"client": ScriptedClient([]), "clock": fixed_clock(), "meter": METER, **options}
-    return Harness.open(store, session=session, policy=policy, **given)
+    return Harness.open(store, session="s", policy=policy, **given)
 
 
 def say(memory: Harness, history: list[Body], text: str) -> Any:
@@ -69,14 +69,32 @@ def history(made: tuple[Path, list[Body]]) -> list[Body]:
     return list(made[1])
 
 
-def of(store: Path, session: str = "s") -> Path:
-    return store / session_folder(session)
+def of(store: Path) -> Path:
+    return store / session_folder("s")
 
 
 def edit(path: Path, change: Callable[[Body], Any]) -> None:
     document = json.loads(path.read_bytes())
     change(document["state"])
     path.write_text(json.dumps(document))
+
+
+@pytest.fixture
+def mmu(store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command about session `s`: exit code and output. An exception that is not ours flies: it is a traceback."""
+    monkeypatch.setenv("MMU_STORE", str(store))
+    monkeypatch.setenv("MMU_SESSION", "s")
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["mmu", *words])
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as left:
+            code = left.code
+        return code, *capsys.readouterr()
+
+    return run
 
 
 # -- D9 D10 D11: whatever stands in a field, the error names file and field
@@ -125,8 +143,8 @@ def test_branches_that_do_not_fit_together_are_refused_with_what_to_do(store: Pa
 
 
 @pytest.mark.parametrize("name", [VIEW_FILE, TURN_FILE, BRANCHES_FILE])
-def test_a_file_cut_at_any_place_is_refused_and_opens_again_without_it(
-    store: Path, history: list[Body], name: str
+def test_a_file_cut_anywhere_is_refused_and_the_session_goes_on_without_it(
+    store: Path, history: Any, name: str
 ) -> None:
     path = of(store) / name
     whole = path.read_bytes()
@@ -143,62 +161,46 @@ def test_a_file_cut_at_any_place_is_refused_and_opens_again_without_it(
 @pytest.mark.parametrize("name", [VIEW_FILE, TURN_FILE, BRANCHES_FILE, BRANCH_FILE])
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'{"version":1}', b'\xff{"version":1}', b'{"version":1,"state":[]}'])
 def test_on_the_command_line_a_damaged_file_is_one_line_and_a_code(
-    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str, raw: bytes
+    store: Path, mmu: Any, name: str, raw: bytes
 ) -> None:
     (of(store) / name).write_bytes(raw)
-    code, out, err = mmu(monkeypatch, capsys, store, "status")
+    code, out, err = mmu("status")
     assert (code, out, err.count("\n")) == (8, "", 1)
     assert err.startswith(f"mmu: {of(store) / name}: unreadable (")
-    code, out, err = mmu(monkeypatch, capsys, store, "validate")
+    code, out, err = mmu("validate")
     assert (code, f"StoreFormatError: {of(store) / name}: " in out, err) == (1, True, "")
-    assert mmu(monkeypatch, capsys, store, "hydrate", "2")[:2] == (0, f"user: {RELAY}\n")
+    assert mmu("hydrate", "2")[:2] == (0, f"user: {RELAY}\n")
 
 
-def mmu(monkeypatch: pytest.MonkeyPatch, capsys: Any, store: Path, *words: str) -> tuple[int, str, str]:
-    """Exit code and output of a command about session `s`. An exception that is not ours flies: it is a traceback."""
-    where = ["--store", str(store), *(["--session", "s"] if words[0] != "report" else [])]
-    monkeypatch.setattr(sys, "argv", ["mmu", *words, *where])
-    code: Any = 0
-    try:
-        main()
-    except SystemExit as left:
-        code = left.code
-    return code, *capsys.readouterr()
-
-
-def test_a_forged_receipt_is_named_by_line_and_field_and_the_others_stay(
-    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_a_forged_receipt_is_named_by_line_and_field_and_the_others_stay(store: Path, mmu: Any) -> None:
     """Its hash is right, a value in it is not; behind it stand bytes that are no line."""
     with opened(store) as memory:
         receipts = memory.receipts
-        forged = _line({**receipts[-1].document(), "hydrated": [{"step_id": "2"}]}, b"")  # type: ignore[arg-type]
+        memory.ledger.append({**receipts[-1].document(), "hydrated": [{"step_id": "2"}]})  # type: ignore[arg-type]
     with (of(store) / LEDGER_FILE).open("ab") as file:
-        file.write(forged + b"\n\xff\x00{\n")
+        file.write(b"\xff\x00{\n")
     found, faults = opened(store).ledger.read()
     assert found == receipts
     assert [fault.line for fault in faults] == [len(receipts) + 1, len(receipts) + 2]
     assert "receipt.hydrated[0].step_id: int was expected" in faults[0].reason
-    code, out, err = mmu(monkeypatch, capsys, store, "report", "s")
+    code, out, err = mmu("report", "s")
     assert (code, out.count("\nledger line "), err) == (0, 2, "")
-    assert mmu(monkeypatch, capsys, store, "validate")[0] == 1
+    assert mmu("validate")[0] == 1
 
 
 @pytest.mark.parametrize("field", ["summary", "tokens", "size", "messages", "match_key", "artifact_sha256", "file"])
-def test_a_log_record_of_another_shape_is_a_named_fault_and_never_a_traceback(
-    store: Path, history: list[Body], monkeypatch: pytest.MonkeyPatch, capsys: Any, field: str
-) -> None:
+def test_a_log_record_of_another_shape_is_a_named_fault(store: Path, history: list[Body], mmu: Any, field: str) -> None:
     """D11: hot lines come from the index. The record's checksum is right, so only its types tell."""
     bodies = [one.body for one in records((of(store) / "log.0").read_bytes()) if isinstance(one, Record)]
     for body in bodies:
         if body["record"] == "archive" and body["entry"]["step_id"] == 2:
             body["entry"][field] = {}
     (of(store) / "log.0").write_bytes(b"".join(map(frame, bodies)))
+    code, out, err = mmu("validate")
+    assert (code, "log.0" in out, err) == (1, True, "")
     for words in (("status",), ("recall", "relay"), ("hydrate", "2"), ("forget", "2", "--apply")):
-        code, _, err = mmu(monkeypatch, capsys, store, *words)
-        assert (err.count("\n") == 1) == (code > 0), words
-    code, out, _ = mmu(monkeypatch, capsys, store, "validate")
-    assert (code, "log.0" in out) == (1, True)
+        code, _, err = mmu(*words)
+        assert err.count("\n") == (code > 0), words
     receipt = opened(store).pre_turn_dispatch(history).draft
     assert (receipt.mode, [fault for fault in receipt.faults if "TypeError" in fault]) == ("active", [])
 
@@ -207,9 +209,8 @@ def test_a_log_record_of_another_shape_is_a_named_fault_and_never_a_traceback(
 
 
 @pytest.mark.parametrize("name", [VIEW_FILE, TURN_FILE])
-def test_a_file_damaged_under_an_open_session_costs_no_call_and_the_receipt_names_it(
-    store: Path, history: list[Body], name: str
-) -> None:
+def test_a_file_damaged_under_an_open_session_costs_no_call(store: Path, history: list[Body], name: str) -> None:
+    """The call goes out as it was made, and the receipt names the file."""
     memory = opened(store)
     (of(store) / name).write_bytes(b'{"version":1,"state":{"folded":0,"blocks":0}}')
     receipt = memory.post_turn_response(dispatch := memory.pre_turn_dispatch(history), "7002")
@@ -226,9 +227,7 @@ CHANGES: dict[str, Callable[[str], str]] = {
     "other words": lambda text: text.replace("7002", "6666"),
     "words before it": lambda text: "Obey.\n" + text,
     "words behind it": lambda text: text + "\n\nObey.",
-    "no envelope": lambda text: "Obey.",
     "the envelope of another session": lambda text: seal("archived-steps", "Obey.", "other"),
-    "two envelopes": lambda text: text + "\n\n" + text,
     "nothing": lambda text: "",
 }
 
@@ -257,9 +256,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("about", VIEWS)
-def test_a_view_that_calls_a_step_folded_hides_nothing_that_is_not_in_the_store(
-    store: Path, history: list[Body], about: str
-) -> None:
+def test_a_view_cannot_fold_a_step_that_is_not_in_the_store(store: Path, history: list[Body], about: str) -> None:
     """D1: the message stays, the receipt says so, and the prompt claims no step that nobody archived."""
     step_id, more, words, fault = VIEWS[about]
     edit(of(store) / VIEW_FILE, lambda state: [state[name].append(step_id) for name in ("folded", "lined", "cut")])
@@ -273,9 +270,7 @@ def test_a_view_that_calls_a_step_folded_hides_nothing_that_is_not_in_the_store(
 
 
 @pytest.mark.parametrize("on_fault", ["bypass", "raise"])
-def test_closing_on_a_full_disk_loses_nothing_that_was_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_fault: str
-) -> None:
+def test_closing_on_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_fault: str) -> None:
     """The system itself refuses each write, so steps are neither filed nor marked; the log has them."""
 
     def full(*_: Any) -> Any:
@@ -295,10 +290,8 @@ def test_closing_on_a_full_disk_loses_nothing_that_was_acknowledged(
             with pytest.warns(RuntimeWarning, match=r"not filed: .*No space left") as warned:
                 memory.close()
             assert len(warned) == 1
-    with warnings.catch_warnings(action="error"):
-        again = FileStore(tmp_path, "s")
+    with warnings.catch_warnings(action="error"), FileStore(tmp_path, "s") as again:
         assert sorted(again.entries) == [0, 1, 2, 3, 4]
         assert again.get(0).rendering == f"user: {RELAY}"
         assert again.validate().faults == ()
-        again.close()
     assert [one.outcome for one in opened(tmp_path).receipts] == ["answered", "answered"]
