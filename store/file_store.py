@@ -28,7 +28,7 @@ from store.errors import (
     StoreLockedError,
     StoreWriteError,
 )
-from store.folder_audit import NO_ANCHOR, WrittenHeads, export_faults, walk
+from store.folder_audit import NO_ANCHOR, WrittenHeads, export_faults, forgotten_faults, walk
 from store.forgotten import FORGOTTEN_FILE, Forgotten
 from store.index import Index
 from store.jcs import serialized, sha256_hex
@@ -94,7 +94,9 @@ class FileStore(SessionFolder):
                 self._file_pending()
         if self._erasing:
             with contextlib.suppress(StoreWriteError, StoreLockedError), self._lock.held():
-                self._finish_erasing()
+                self.refresh()  # whoever was at it may be done by now
+                if self._erasing:
+                    self._finish_erasing()
         if not self._journal.state.head.count:
             with contextlib.suppress(StoreWriteError, StoreLockedError), self._lock.held():
                 self._say_first_head()
@@ -140,14 +142,14 @@ class FileStore(SessionFolder):
             self._journal.spoiled(record, error)
         return None
 
-    def _orphans(self) -> list[str]:
+    def _orphans(self) -> list[StoreError]:
         """Node files without entry, judged under the writer lock so that a write in progress is none."""
         strange = sorted(self._nodes.names() - {layout.node_file(step) for step in self._index})
-        if not strange:
-            return []
-        with contextlib.suppress(StoreWriteError, StoreLockedError), self._lock.held():
-            self.refresh()
-        return [file for file in strange if layout.step_of(Path(file).name) not in self._index]
+        if strange:
+            with contextlib.suppress(StoreWriteError, StoreLockedError), self._lock.held():
+                self.refresh()
+        steps = {file: layout.step_of(Path(file).name) for file in strange}
+        return [OrphanedNodeError(step_id, file) for file, step_id in steps.items() if step_id not in self._index]
 
     # -- writing
 
@@ -159,8 +161,7 @@ class FileStore(SessionFolder):
             if fresh:
                 self._commit(fresh, flush=flush)
         if len(self._unfiled) >= _FILE_BATCH or self._unfiled_bytes > 2**24:
-            # What is acknowledged stays so; a disk that is full now only leaves files to be completed later.
-            with contextlib.suppress(StoreWriteError, StoreLockedError):
+            with contextlib.suppress(StoreWriteError, StoreLockedError):  # files can be completed later
                 self._file_pending()
         return [self._index[node.step_id] for node in nodes]
 
@@ -189,17 +190,12 @@ class FileStore(SessionFolder):
     def _commit(self, nodes: Sequence[ColdNode], *, flush: bool, again: bool = False) -> None:
         entries = [IndexEntry.of(node, layout.node_file(node.step_id)) for node in nodes]
         documents = [node.document() for node in nodes]
-        mark = {"again": True} if again else {}
-        bodies = [
-            {
-                "record": "archive",
-                "entry": entry.document(),
-                "salt": self._chance(SALT_BYTES).hex(),
-                "node": document,
-                **mark,
-            }
+        bodies: list[dict[str, Any]] = [
+            {"record": "archive", "entry": entry.document(), "salt": self._chance(SALT_BYTES).hex(), "node": document}
             for entry, document in zip(entries, documents, strict=True)
         ]
+        for body in bodies if again else ():
+            body["again"] = True
         self._journal.append(self._journal.chained(bodies), flush=flush)
         self._committed = True
         for entry, document in zip(entries, documents, strict=True):
@@ -304,17 +300,24 @@ class FileStore(SessionFolder):
     def faults(self) -> Sequence[StoreError]:
         """What is broken as far as opening and reading saw it; node files without entry are looked for when first asked."""
         if self._found is None:
-            self._found = [OrphanedNodeError(layout.step_of(Path(file).name), file) for file in self._orphans()]
+            self._found = self._orphans()
         return (*self._journal.damage, *self._found)
 
     def get(self, step_id: int) -> ColdNode:
         """Read a step with all its hashes checked. Raises as `ColdStore.get`."""
+        try:
+            return self._get(step_id)
+        except (BrokenReferenceError, OrphanedNodeError):  # or archived, or forgotten, by another process since
+            self.refresh()
+            self._index.reconsider(step_id)
+            return self._get(step_id)
+
+    def _get(self, step_id: int) -> ColdNode:
         if not is_step_id(step_id):
             raise NodeNotFoundError(step_id, self.session)
-        entry = self._index.get(step_id)
-        file = layout.node_file(step_id)
+        entry, file = self._index.get(step_id), layout.node_file(step_id)
         if entry is None:
-            if self._nodes.file(step_id).exists():
+            if self._nodes.file(step_id).exists() and step_id not in [one["step"] for one in self._erasing]:
                 raise OrphanedNodeError(step_id, file)
             raise NodeNotFoundError(step_id, self.session)
         if entry.file != file:
@@ -348,16 +351,13 @@ class FileStore(SessionFolder):
             self.refresh()
         heads = WrittenHeads.read(self.folder, self.session, self._key, anchor or self._anchor)
         chain, nodes = walk(self._journal, self._nodes, self.get, heads, since=since, progress=progress)
-        orphans = [OrphanedNodeError(layout.step_of(Path(file).name), file) for file in self._orphans()]
+        derived = [
+            *export_faults(self.folder, self._journal.state.exported[1:]),
+            *forgotten_faults(lambda: self.forgotten, chain.forgotten),
+        ]
         return Audit(
             checked=len(self._index),
-            faults=(
-                *nodes,
-                *orphans,
-                *chain.faults,
-                *heads.faults,
-                *export_faults(self.folder, self._journal.state.exported[1:]),
-            ),
+            faults=(*nodes, *self._orphans(), *chain.faults, *heads.faults, *derived),
             head=str(chain.head),
             forgotten=tuple(chain.forgotten),
             notes=() if heads.anchored else (NO_ANCHOR,),

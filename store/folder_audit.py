@@ -14,6 +14,7 @@ from store.chain import Head
 from store.chain_audit import ChainAudit
 from store.cold_store import Progress
 from store.errors import IntegrityCheckError, StoreError
+from store.forgotten import FORGOTTEN_FILE, Forgotten
 from store.jcs import sha256_hex
 from store.journal import Journal
 from store.node import ColdNode, IndexEntry, is_artifact
@@ -108,3 +109,15 @@ def export_faults(folder: Path, exports: tuple[str, ...]) -> Sequence[StoreError
     except StoreError as error:
         return [error]
     return [] if found in exports else [IntegrityCheckError(None, layout.INDEX_FILE, exports[0] or "none", found)]
+
+
+def forgotten_faults(read: Callable[[], Forgotten], chained: Sequence[int]) -> Sequence[StoreError]:
+    """Whether the list of forgotten steps reads, and is what the chain says."""
+    try:
+        listed = read().steps.keys()
+    except StoreError as error:
+        return [error]
+    if listed != set(chained):
+        odd = ", ".join(map(str, sorted(listed ^ set(chained))[:5]))
+        return [IntegrityCheckError(None, FORGOTTEN_FILE, "what the chain says", f"another list (steps {odd})")]
+    return []

@@ -10,7 +10,7 @@ from typing import Any, Self
 import orjson
 
 from store.errors import IntegrityCheckError
-from store.jcs import serialized
+from store.jcs import serialized, sha256_hex
 
 FORGOTTEN_FILE = "forgotten.jsonl"
 _HEAD = {"format": "mmu-forgotten", "version": 1}
@@ -52,21 +52,30 @@ class Forgotten:
 
     def to_bytes(self) -> bytes:
         """The document: a head with the salt, then a line per step."""
-        return b"".join(serialized(row) + b"\n" for row in [{**_HEAD, "salt": self.salt}, *self._rows()])
+        rows = b"".join(serialized(row) + b"\n" for row in self._rows())
+        return serialized({**_HEAD, "salt": self.salt, "sha256": _digest(self.salt, rows)}) + b"\n" + rows
 
     @classmethod
     def parse(cls, raw: bytes) -> Self:
         """The inverse of `to_bytes`; nothing is forgotten where there is no document. Raises IntegrityCheckError."""
+        if not raw:
+            return cls()
         try:
-            head, *rows = [orjson.loads(line) for line in raw.splitlines()] or [{**_HEAD, "salt": ""}]
-            salt = head.pop("salt")
-            if head != _HEAD:
-                raise ValueError(f"its head is {head}")
-            return cls._of(str(salt), {int(row["step"]): (str(row["at"]), str(row["mark"])) for row in rows})
+            first, rows = raw.split(b"\n", 1)
+            head = orjson.loads(first)
+            salt = str(head["salt"])
+            if head != {**_HEAD, "salt": salt, "sha256": _digest(salt, rows)} or serialized(head) != first:
+                raise ValueError("its head does not fit")
+            listed = [orjson.loads(line) for line in rows.splitlines()]
+            return cls._of(salt, {int(row["step"]): (str(row["at"]), str(row["mark"])) for row in listed})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise IntegrityCheckError(
                 None, FORGOTTEN_FILE, "a list of forgotten steps", f"unreadable ({error})"
             ) from error
+
+
+def _digest(salt: str, rows: bytes) -> str:
+    return sha256_hex(salt.encode() + rows)
 
 
 def _mark(salt: str, match_key: str) -> str:

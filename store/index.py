@@ -8,7 +8,6 @@ from itertools import chain
 from store.errors import IntegrityCheckError
 from store.journal import Journal
 from store.node import IndexEntry
-from store.sealed import Sealed
 
 _CACHED = 4_096  # entries of sealed generations that are kept at hand
 
@@ -29,6 +28,10 @@ class Index(Mapping[int, IndexEntry]):
             self._sealed_steps -= 1
         self._tail[entry.step_id] = entry
 
+    def reconsider(self, step_id: int) -> None:
+        """What is known of a sealed step may be outdated: look it up again."""
+        self._cache.pop(step_id, None)
+
     def lose(self, steps: int) -> None:
         """So many steps of the sealed generations have no entry any more."""
         self._sealed_steps -= steps
@@ -39,16 +42,14 @@ class Index(Mapping[int, IndexEntry]):
             raise KeyError(step_id)
         return entry
 
-    def _holder(self, step_id: object) -> Sealed | None:
-        """The generation that has the newest entry of a step."""
-        if not self._sealed_steps or not isinstance(step_id, int) or step_id in self._damaged:
-            return None
-        return self._journal.holder(step_id)
+    def _is_sealed(self, step_id: object) -> bool:
+        return bool(self._sealed_steps) and isinstance(step_id, int) and step_id not in self._damaged
 
     def _look_up(self, step_id: int) -> IndexEntry | None:
-        holder = self._holder(step_id)
+        if not self._is_sealed(step_id):
+            return None
         try:
-            entry = holder.entry(step_id) if holder is not None else None
+            entry = self._journal.steady(lambda: self._sealed_entry(step_id))
         except IntegrityCheckError as fault:
             self._damaged.add(step_id)
             self._journal.damage.append(fault)
@@ -59,14 +60,24 @@ class Index(Mapping[int, IndexEntry]):
             self._cache[step_id] = entry
         return entry
 
+    def _sealed_entry(self, step_id: int) -> IndexEntry | None:
+        holder = self._journal.holder(step_id)
+        return holder.entry(step_id) if holder is not None else None
+
     def __contains__(self, step_id: object) -> bool:
-        return step_id in self._tail or step_id in self._cache or self._holder(step_id) is not None
+        if step_id in self._tail or step_id in self._cache:
+            return True
+        return (
+            isinstance(step_id, int)
+            and self._is_sealed(step_id)
+            and self._journal.steady(lambda: self._journal.holder(step_id)) is not None
+        )
 
     def __iter__(self) -> Iterator[int]:
         if not self._sealed_steps:
             return iter(self._tail)
-        old = {step_id for generation in self._journal.sealed() for step_id in generation.ids()} - self._tail.keys()
-        return chain(sorted(old - self._damaged), self._tail)
+        old = self._journal.steady(lambda: {s for generation in self._journal.sealed() for s in generation.ids()})
+        return chain(sorted(old - self._tail.keys() - self._damaged), self._tail)
 
     def __len__(self) -> int:
         return self._sealed_steps + len(self._tail)

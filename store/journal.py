@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from store import layout
 from store.chain import Head, commitment, genesis, link
@@ -20,8 +20,9 @@ from store.errors import IntegrityCheckError, StoreFormatError, StoreReadError
 from store.jcs import sha256_hex
 from store.log import LOG_FORMAT, LOG_VERSION, Damage, Log, Record, frame, records
 from store.node import IndexEntry
-from store.sealed import KEPT, Sealed, entries_of, sealed_bytes
+from store.sealed import KEPT, Replaced, Sealed, entries_of, sealed_bytes
 
+T = TypeVar("T")
 _NAME = re.compile(r"log\.(0|[1-9][0-9]{0,8})")
 
 
@@ -48,6 +49,7 @@ class Journal:
         self.damage: list[IntegrityCheckError] = []  # stretches that do not read
         self._seen = (0, 0)  # inode and size of the open generation when it was read last
         self._sealed: dict[int, Sealed] = {}
+        self._links: dict[int, str] = {}  # of the open generation, by length of the chain
         self._ended = False  # whether the newest generation is sealed and no other begun
 
     # -- reading
@@ -72,6 +74,7 @@ class Journal:
         """Read the newest generation from its begin. What was known before is forgotten."""
         newest = (self.generations() or [0])[-1]
         self._sealed.clear()
+        self._links.clear()
         self.damage.clear()
         if newest and not self._begins(newest):
             newest -= 1  # its process died before the head was whole
@@ -98,10 +101,13 @@ class Journal:
         return found.st_ino, found.st_size
 
     def moved(self) -> bool:
-        """Whether the generation that was read is another file by now, because it was sealed, or is no more the newest."""
-        if self._ended:
-            return self._path(self.state.generation + 1).exists()
-        return self._seen[0] not in (0, self._look(self.state.generation)[0])
+        """Whether the generation that was read is no more the newest, or another file by now, because it was sealed.
+
+        A file's number may be used again for another one, but not while the file that was read is still in its place.
+        """
+        if self._path(self.state.generation + 1).exists():
+            return True
+        return not self._ended and self._seen[0] not in (0, self._look(self.state.generation)[0])
 
     def fresh(self) -> list[Record]:
         """The records behind what was read, in order. Damaged stretches go to `damage`. Raises StoreReadError."""
@@ -133,6 +139,7 @@ class Journal:
                     )
                 case "archive" | "forgotten":
                     self.state = replace(self.state, head=Head(body["seq"] + 1, body["link"]))
+                    self._links[body["seq"] + 1] = body["link"]
                     if body.get("again"):
                         self.state = replace(self.state, epoch=self.state.epoch + 1)
                 case "erase":
@@ -206,8 +213,16 @@ class Journal:
         """The sealed generations, oldest first."""
         return [self.sealed_at(number) for number in range(self.sealed_count)]
 
+    def steady(self, look: Callable[[], T]) -> T:
+        """What a look at sealed generations finds; they are looked at again if one is written anew meanwhile."""
+        while True:
+            try:
+                return look()
+            except Replaced:
+                self._sealed.clear()
+
     def holder(self, step_id: int) -> Sealed | None:
-        """The sealed generation that has the newest entry of a step.
+        """The sealed generation that has the newest entry of a step. Raises Replaced (see `steady`).
 
         While nothing old was changed a step is in one alone, and ids mostly ascend: a few are looked at, not all.
         """
@@ -228,7 +243,7 @@ class Journal:
             self.damage.append(IntegrityCheckError(None, path.name, "a sealed generation", why))
             size = path.stat().st_size if path.exists() else 0
             count = self.sealed_at(number - 1).count if number else 0
-            found = Sealed(path, number, count, count, "", 0, 0, (0, "", ""), 0, -1, size, size)
+            found = Sealed(path, number, count, count, "", 0, 0, (0, "", ""), 0, -1, size, size, (0, 0, 0))
         return found
 
     def open_records(self) -> Iterator[Record]:
@@ -239,9 +254,9 @@ class Journal:
         """The entries archived after the first `count`, in order. What does not read is passed over."""
         at = bisect_right(range(self.sealed_count), count, key=lambda number: self.sealed_at(number).count)
         for number in range(at, self.sealed_count):
-            yield from self.sealed_at(number).entries(count)
-        if self.state.position:
-            yield from entries_of(self.open_records(), count)
+            yield from self.steady(lambda: list(self.sealed_at(number).entries(count)))  # noqa: B023 - called at once
+        if self.state.position:  # what was read of it, and not what was added since
+            yield from entries_of(self.open_records(), count, self.state.head.count)
 
     def records(self, generation: int) -> Iterator[Record | Damage]:
         """Everything in a generation, in order. Raises StoreReadError."""
@@ -249,15 +264,21 @@ class Journal:
 
     def link_at(self, count: int) -> str | None:
         """The link after the first `count` entries; None if the chain is shorter or it cannot be read."""
-        if count == 0:
-            return genesis(self.session)
+        if count in self._links:
+            return self._links[count]
         if count == self.state.head.count:
             return self.state.head.link
+        if count == 0:
+            return genesis(self.session)
         at = bisect_left(range(self.sealed_count), count, key=lambda number: self.sealed_at(number).count)
         if at < self.sealed_count:
             generation = self.sealed_at(at)
-            return generation.link if generation.count == count else _link_of(generation.records(), count)
-        return _link_of(records(Log(self.path).read()), count)
+            return (
+                generation.link
+                if generation.count == count
+                else self.steady(lambda: _link_at(self.sealed_at(at), count))
+            )
+        return None
 
     # -- writing
 
@@ -336,8 +357,8 @@ def _erased(body: dict[str, Any], erased: dict[int, str]) -> dict[str, Any]:
     return {"record": "forgotten", "step": step_id, "why": erased[step_id], **kept}
 
 
-def _link_of(found: Iterator[Record | Damage], count: int) -> str | None:
-    for one in found:
+def _link_at(generation: Sealed, count: int) -> str | None:
+    for one in generation.records():
         if isinstance(one, Record) and one.body.get("record") in KEPT and one.body.get("seq") == count - 1:
             return str(one.body["link"])
     return None

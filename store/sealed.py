@@ -21,6 +21,12 @@ from store.log import Damage, Record, frame, records
 from store.node import IndexEntry
 
 _SEAL_BYTES = 600  # more than a seal is long
+
+
+class Replaced(Exception):
+    """A sealed generation was written anew while it was being read: look at it again."""
+
+
 KEPT = ("archive", "forgotten")  # the links of the chain; the other records of a generation end with it
 
 
@@ -56,25 +62,37 @@ class Sealed:
     last: int
     table: int
     size: int
+    file: tuple[int, int, int]
 
     @classmethod
     def open(cls, path: Path) -> Sealed | None:
         """The generation in a file; None if no seal ends it. Raises StoreReadError."""
-        size = _size(path)
-        start = max(0, size - _SEAL_BYTES)
-        found = [one for one in records(_read(path, start, size - start), start) if isinstance(one, Record)]
-        if not found or found[-1].body.get("record") != "seal" or found[-1].stop != size:
+        with _opened(path) as descriptor:
+            found = os.fstat(descriptor)
+            start = max(0, found.st_size - _SEAL_BYTES)
+            raw = os.pread(descriptor, found.st_size - start, start)
+        ends = [one for one in records(raw, start) if isinstance(one, Record)]
+        if not ends or ends[-1].body.get("record") != "seal" or ends[-1].stop != found.st_size:
             return None
-        seal = found[-1].body
+        seal = {name: value for name, value in ends[-1].body.items() if name != "record"}
         try:
-            return cls(path, **{name: value for name, value in seal.items() if name != "record"}, size=size)
+            return cls(path, **seal, size=found.st_size, file=_identity(found))
         except TypeError:
             return None
 
+    def _read(self, start: int, size: int) -> bytes:
+        """Bytes of the file that was opened. Raises Replaced if another stands in its place, StoreReadError."""
+        with _opened(self.path) as descriptor:
+            if _identity(os.fstat(descriptor)) != self.file:
+                raise Replaced(self.path)
+            return os.pread(descriptor, size, start)
+
     @cached_property
     def _table(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Step ids, ascending, and where their records begin, with the table's own place behind the last."""
-        for one in records(_read(self.path, self.table, self.size - self.table), self.table):
+        """Step ids, ascending, and where their records begin."""
+        if self.last < self.first:
+            return array("q"), array("q")
+        for one in records(self._read(self.table, self.size - self.table), self.table):
             if isinstance(one, Record) and one.body["record"] == "table":
                 return array("q", one.body["steps"]), array("q", one.body["at"])
         # The table is damaged: it can be made again from the records themselves.
@@ -85,7 +103,7 @@ class Sealed:
 
     def records(self) -> Iterator[Record | Damage]:
         """Everything in it, in order. Raises StoreReadError."""
-        return records(_read(self.path, 0, self.size))
+        return records(self._read(0, self.size))
 
     def ids(self) -> Sequence[int]:
         """The steps of its table, ascending."""
@@ -107,7 +125,7 @@ class Sealed:
         start = self.place(step_id)
         if start is None:
             return None
-        body = read_record(self.path, start)
+        body = self._record(start)
         try:
             if body is not None and body["entry"]["step_id"] == step_id:
                 return IndexEntry.parse(body["entry"])
@@ -115,44 +133,40 @@ class Sealed:
             pass
         raise IntegrityCheckError(step_id, f"{self.path.name} at byte {start}", "a whole record", "damaged")
 
+    def _record(self, start: int) -> dict[str, Any] | None:
+        """The record that begins at a byte, None if it is damaged."""
+        parts = self._read(start, 32).split(b" ", 2)
+        if len(parts) != 3 or not parts[1].isdigit():
+            return None
+        raw = self._read(start, len(parts[0]) + len(parts[1]) + 3 + int(parts[1]))
+        one = next(records(raw, start), None)
+        return one.body if isinstance(one, Record) and one.start == start else None
+
     def entries(self, since: int = 0) -> Iterator[IndexEntry]:
         """Its entries in the order of archiving, those of the chain's first `since` links left out."""
         return entries_of(self.records(), since)
 
 
-def entries_of(found: Iterable[Record | Damage], since: int = 0) -> Iterator[IndexEntry]:
-    """The entries in some records, in order, those of the chain's first `since` links left out; what does not read is
-    passed over: an audit names it."""
+def entries_of(found: Iterable[Record | Damage], since: int = 0, until: int = 10**15) -> Iterator[IndexEntry]:
+    """The entries in some records, in order, from one place in the chain to another. What does not read is passed over: an
+    audit names it."""
     for one in found:
         if isinstance(one, Record) and one.body.get("record") == "archive":
             with contextlib.suppress(KeyError, TypeError):
-                if one.body["seq"] >= since:
+                if since <= one.body["seq"] < until:
                     yield IndexEntry.parse(one.body["entry"])
 
 
-def read_record(path: Path, start: int) -> dict[str, Any] | None:
-    """The record that begins at a byte, None if it is damaged. Raises StoreReadError."""
-    head = _read(path, start, 32)
-    parts = head.split(b" ", 2)
-    if len(parts) != 3 or not parts[1].isdigit():
-        return None
-    raw = _read(path, start, len(parts[0]) + len(parts[1]) + 3 + int(parts[1]))
-    one = next(records(raw, start), None)
-    return one.body if isinstance(one, Record) and one.start == start else None
+def _identity(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise StoreReadError(path, error) from error
-
-
-def _read(path: Path, start: int, size: int) -> bytes:
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            return os.pread(descriptor, size, start)
+            yield descriptor
         finally:
             os.close(descriptor)
     except OSError as error:

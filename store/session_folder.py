@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 from store import layout
+from store.chain import Head
 from store.errors import StoreFormatError, StoreReadError
 from store.forgotten import FORGOTTEN_FILE, Forgotten
 from store.jcs import serialized
@@ -22,6 +24,7 @@ class SessionFolder:
     ) -> None:
         self.session = session
         self._key, self._anchor = key, anchor
+        self._said = b""  # the head that was written last
         self.folder = root / layout.session_folder(session)
         self._journal = Journal(self.folder, session)
         self._nodes = NodeFolder(self.folder)
@@ -78,11 +81,25 @@ class SessionFolder:
         return Forgotten.parse(self.read_document(FORGOTTEN_FILE) or b"")
 
     def _say_head(self, *, flush: bool = False) -> None:
-        """Write down where the chain ends, and tell the anchor. All of the chain is flushed."""
-        head = self._journal.state.head
-        layout.overwrite(self.folder / layout.HEAD_FILE, head.to_bytes(self.session, self._key), flush=flush)
+        """Write down where the chain ends, and tell the anchor. All of the chain is flushed.
+
+        A head that the chain does not go through is left as it is: it tells that history was cut off or changed.
+        """
+        head, path = self._journal.state.head, self.folder / layout.HEAD_FILE
+        before = layout.read_plain(path) if path.exists() else b""
+        if before and before != self._said:
+            with contextlib.suppress(ValueError):
+                said = Head.from_bytes(before, self.session, self._key)
+                if self._journal.link_at(said.count) != said.link:
+                    return
+        self.write_head(flush=flush)
         if self._anchor is not None:
             layout.append_line(self._anchor, lambda last: serialized({"session": self.session, "head": str(head)}))
+
+    def write_head(self, *, flush: bool = True) -> None:
+        """Write down where the chain ends, whatever was written there (explicit repair). Raises StoreWriteError."""
+        self._said = self._journal.state.head.to_bytes(self.session, self._key)
+        layout.overwrite(self.folder / layout.HEAD_FILE, self._said, flush=flush)
 
     def _say_first_head(self) -> None:
         """Write the head of an empty chain, if whoever made the session died before it was whole."""

@@ -103,7 +103,7 @@ def test_a_log_cut_anywhere_in_its_last_record_loses_that_record_and_nothing_els
         assert again.get(3) == make(3)
         assert again.faults == ()
         assert set(again.entries) == {*kept, 3}
-    assert again.validate().faults == ()
+    assert all("as HEAD says" in str(fault) for fault in again.validate().faults), "an acknowledged step was cut off"
     assert set(quarantined(cold)) == {whole[start:cut] for cut in cuts if start < cut < len(whole)}
 
 
