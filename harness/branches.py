@@ -16,6 +16,7 @@ from typing import Any, Self
 from harness.align import Alignment
 from harness.errors import BranchError
 from harness.history import History
+from harness.ledger import LEDGER_FILE
 from harness.plan import Planner
 from harness.reading import Intake
 from harness.view import TURN_FILE, VIEW_FILE, OpenTurn, View, load_state, path_of, save_state
@@ -73,10 +74,14 @@ def read_forks(store: ColdStore) -> tuple[tuple[Fork, ...], str]:
     names = {store.session}
     for fork in state.forks:
         if fork.session in names or (fork.parent and fork.parent not in names):
-            raise StoreFormatError(path_of(store, BRANCHES_FILE), f"branch {fork.session!r} has no place in it")
+            raise StoreFormatError(
+                path_of(store, BRANCHES_FILE), f"branch {fork.session!r} has no place in it; remove the file to go on"
+            )
         names.add(fork.session)
     if state.current not in names:
-        raise StoreFormatError(path_of(store, BRANCHES_FILE), f"there is no branch {state.current!r}")
+        raise StoreFormatError(
+            path_of(store, BRANCHES_FILE), f"there is no branch {state.current!r}; remove the file to go on"
+        )
     return state.forks, state.current
 
 
@@ -214,13 +219,18 @@ class Branch:
         self.fork, self.mmu, self.store = fork, mmu, mmu.store
         self.intake, self.planner = Intake(mmu), Planner(mmu, seal)
         self.view, self.turn, self._seal = View(), OpenTurn(), seal
+        self.doubts: list[str] = []  # what was wrong with the view as it was saved
         self._seen: dict[str, bytes | None] = {VIEW_FILE: None, TURN_FILE: None}
         self.refresh()
 
     def refresh(self) -> None:
         """Take in what another process did to this prompt since. Raises StoreFormatError for a damaged file."""
         if self._changed(VIEW_FILE):
-            self.view = View.load(self.store)
+            self.mmu.refresh()  # whoever folded a step has archived it before
+            view = View.load(self.store)
+            lost = [step_id for step_id in view.folded | view.cut if step_id not in self.store.entries]
+            self.view = view.without(lost)
+            self.doubts += [f"step {step_id} is not archived; it stays in the prompt" for step_id in sorted(lost)]
         if self._changed(TURN_FILE):
             self.turn = OpenTurn.load(self.store, self._seal)
 
@@ -290,8 +300,9 @@ class Branches:
         if continues:
             return self._use(branch, alignment)
         gone = [step_id for step_id in alignment.inner if step_id not in branch.turn.missing]
-        if matched and len(alignment.lost) == 1 and gone == list(alignment.lost):
-            branch.keep(view=replace(branch.view, withdrawn=branch.view.withdrawn | set(alignment.lost)))
+        lost = [step_id for step_id in alignment.lost if step_id not in branch.view.withdrawn]
+        if matched and len(lost) == 1 and gone == lost:
+            branch.keep(view=replace(branch.view, withdrawn=branch.view.withdrawn | set(lost)))
             return self._use(branch, alignment)
         fork = self._fork(branch, [*gone, *alignment.lost][0] if matched else None)
         return self._use(fork, fork.intake.align(history))
@@ -329,7 +340,8 @@ class Branches:
         for number in count(len(self._forks) + 2):
             name = f"{self._root.session}~{number}"
             other = self._root.sibling(name)
-            if not other.entries and all(other.read_document(file) is None for file in (TURN_FILE, BRANCH_FILE)):
+            documents = (TURN_FILE, VIEW_FILE, BRANCH_FILE, LEDGER_FILE)
+            if not other.version.count and all(other.read_document(file) is None for file in documents):
                 return name
         raise AssertionError("numbers do not end")
 

@@ -176,7 +176,8 @@ class Harness:
                 reading, branch.view, branch.turn, reader.dialect, now=now, may_fold=may_fold, emergency=emergency
             )
 
-        planned, faults = plan(may_fold=True), list[str]()
+        planned, faults = plan(may_fold=True), branch.doubts
+        branch.doubts = []
         try:
             if planned.view != branch.view:
                 branch.keep(view=planned.view)

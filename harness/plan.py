@@ -128,7 +128,9 @@ class Planner:
         before = reading.history.boundary  # what stands before it, the service does not show
         visible = {s for s in reading.ids if steps[s].positions[-1] >= before}
         in_view = (visible - view.folded - view.cut) | {h.step_id for h in turn.hydrated} | view.withdrawn | set(asking)
-        scan = self._mmu.scan(words, in_view=in_view, asking=asking, budget=turn.left, seal=self._seal)
+        # A question holds no state; what an agent did meanwhile does.
+        asks = asking if begins else ()
+        scan = self._mmu.scan(words, in_view=in_view, asking=asks, budget=turn.left, seal=self._seal)
         hydrated = tuple(map(_hydrated, scan.pieces))
         blocks = (PlacedBlock(anchor, scan.block, tail=not begins),) if scan.block else ()
         turn = replace(

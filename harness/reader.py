@@ -38,7 +38,9 @@ class Reader:
         if messages and messages[-1].kind == "ours":
             # Nobody sends us our own words as the newest message: somebody quotes them.
             body = plain(history[-1]) or {}
-            messages = (*messages[:-1], self.dialect.read_message(body, compact(body), own=False))
+            raw = compact(body)
+            self._seen[raw] = self.dialect.read_message(body, raw, own=False)  # and stays a quotation
+            messages = (*messages[:-1], self._seen[raw])
         kept = settled(self._last, messages)
         start = max((step.positions[-1] for step in kept), default=-1) + 1
         self._last = History(messages, (*kept, *group(messages[start:], start)), min(start, self.sound))

@@ -234,9 +234,19 @@ class IndexEntry:
         """The inverse of `document`. Raises KeyError or TypeError for a record of another shape."""
         if not is_step_id(document["step_id"]):
             raise TypeError(f"step id {document['step_id']!r}")
-        values = {f.name: document[f.name] for f in fields(cls)}
-        values["identifiers"], values["files"] = tuple(values["identifiers"]), tuple(values["files"])
+        values = {name: document[name] for name in _ENTRY_KINDS}
+        for name, kind in _ENTRY_KINDS.items():
+            if type(values[name]) is not kind:
+                raise TypeError(f"{name} is {type(values[name]).__name__}")
+        for name in ("identifiers", "files"):
+            if {type(item) for item in values[name]} - {str}:
+                raise TypeError(f"{name} holds another thing than texts")
+            values[name] = tuple(values[name])
         return cls(**values)
+
+
+_ENTRY_KINDS = {f.name: {"str": str, "int": int}.get(str(f.type), list) for f in fields(IndexEntry)}
+"""The JSON type of each field of an entry, as `IndexEntry.parse` checks it."""
 
 
 def is_artifact(raw: bytes, artifact_sha256: str) -> bool:
