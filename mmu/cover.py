@@ -83,8 +83,8 @@ class _Residual:
         self._carried: Collection[str] = ()
         # If all terms count the same and nothing is left of what is answered, counting terms is enough.
         self._once = len(set(prompt.values())) <= 1 and all(weight * lam < 1000 for weight in prompt.values())
-        self._shards = postings.shards()
-        self._races = [shard.race(prompt, excluded, once=self._once) for shard in self._shards]
+        started = postings.races(prompt, excluded, once=self._once)
+        self._shards, self._races = [shard for shard, _ in started], [race for _, race in started]
 
     def rounds(self, addressed: Sequence[int]) -> Iterator[tuple[int, frozenset[str], int, int]]:
         """Each candidate at most once, with the terms it gains by, its gain, and its tokens: the addressed ones, then always

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import isqrt
 from typing import TYPE_CHECKING, Any
 
-from mmu.postings.shard import Shard
+from mmu.postings.shard import Costs, Race, Shard
 from mmu.postings.tail import Tail
 
 if TYPE_CHECKING:  # a session below the size of a tail loads no numpy
@@ -59,6 +59,16 @@ class Index:
     def shards(self) -> Sequence[Shard]:
         """See `Postings`."""
         return [*self.sealed, self.tail]
+
+    def races(self, prompt: Mapping[str, int], excluded: Collection[int], *, once: bool) -> list[tuple[Costs, Race]]:
+        """See `Postings`."""
+        if once and len(self.sealed) == 1:
+            from mmu.postings.joined import Joined  # noqa: PLC0415 - loads numpy
+
+            joined = Joined.of(self.sealed[0], self.tail)
+            if joined is not None:
+                return [(joined, joined.race(prompt, excluded))]
+        return [(shard, shard.race(prompt, excluded, once=once)) for shard in self.shards()]
 
     def steps(self, term: str) -> Collection[int]:
         """The ids of the steps that carry a term; empty for a term that none carries."""

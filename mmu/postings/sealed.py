@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,20 +49,29 @@ class Sealed:
 
     def race(self, prompt: Mapping[str, int], excluded: Collection[int], *, once: bool) -> Race:
         """See `Shard.race`."""
-        if len(excluded) > len(self.segment):
-            out = np.array([slot for slot, i in enumerate(self.segment.ids.tolist()) if i in excluded], np.int64)
-        else:
-            out = self.segment.slots(excluded)
-        allowed = planes.without(self._alive, out.tolist(), len(self.segment)) if out.size else self._alive
-        found = self.segment.members(prompt)
+        allowed, found = self._allowed(excluded), self.segment.members(prompt)
         if not once:
             return WeightedRace(self.segment, prompt, found, allowed)
         weight = next(iter(prompt.values()), 0)
         if len(self.segment) > SMALL:
             return UnitRace(self.segment, weight, found, allowed)
+        return BitRace(self.segment, weight, self._sets(found, allowed))
+
+    def carried(self, prompt: Iterable[str], excluded: Collection[int]) -> dict[str, int]:
+        """The steps of each term of a prompt that somebody carries, as sets (`bits`)."""
+        return self._sets(self.segment.members(prompt), self._allowed(excluded))
+
+    def _sets(self, found: Mapping[str, Members], allowed: Plane | None) -> dict[str, int]:
         mask = -1 if allowed is None else int.from_bytes(allowed.tobytes(), "little")
-        carried = {term: self.segment.bits(term, members) & mask for term, members in found.items()}
-        return BitRace(self.segment, weight, carried)
+        return {term: self.segment.bits(term, members) & mask for term, members in found.items()}
+
+    def _allowed(self, excluded: Collection[int]) -> Plane | None:
+        """The steps that are alive and not excluded; None for all."""
+        if len(excluded) > len(self.segment):
+            out = np.array([slot for slot, i in enumerate(self.segment.ids.tolist()) if i in excluded], np.int64)
+        else:
+            out = self.segment.slots(excluded)
+        return planes.without(self._alive, out.tolist(), len(self.segment)) if out.size else self._alive
 
     def carriers(self, terms: Collection[str]) -> Carriers:
         """See `Shard.carriers`. The shortest list is narrowed by the others; without a list, planes are."""

@@ -31,15 +31,19 @@ class Carriers(Protocol):
         """Their ids, ascending."""
 
 
-class Shard(Protocol):
-    """A part of an index. A step is in one shard only."""
+class Costs(Protocol):
+    """Some steps and what each costs."""
 
     def __contains__(self, step_id: object) -> bool: ...
 
-    def __len__(self) -> int: ...
-
     def cost(self, step_id: int) -> int:
-        """Tokens of a step's rendering. Raises KeyError for a step that is not in this shard."""
+        """Tokens of a step's rendering. Raises KeyError for a step that is not here."""
+
+
+class Shard(Costs, Protocol):
+    """A part of an index. A step is in one shard only."""
+
+    def __len__(self) -> int: ...
 
     def race(self, prompt: Mapping[str, int], excluded: Collection[int], *, once: bool) -> Race:
         """Start a cover. With `once` all weights are equal, and a term that is answered counts nothing from then on."""
@@ -56,6 +60,9 @@ class Postings(Protocol):
 
     def shards(self) -> Sequence[Shard]:
         """The parts of the index."""
+
+    def races(self, prompt: Mapping[str, int], excluded: Collection[int], *, once: bool) -> list[tuple[Costs, Race]]:
+        """Start a cover: races that together hold every step, each with its steps (see `Shard.race`)."""
 
     def cost(self, step_id: int) -> int:
         """Tokens of a step's rendering. Raises KeyError for a step that is not indexed."""

@@ -66,14 +66,22 @@ class Tail:
 
     def race(self, prompt: Mapping[str, int], excluded: Collection[int], *, once: bool) -> BitRace | WeightedRace:
         """See `Shard.race`."""
+        carried = self.carried(prompt, excluded)
+        if once:
+            return BitRace(self, next(iter(prompt.values()), 0), carried)
+        return WeightedRace(self, prompt, carried)
+
+    def carried(self, prompt: Iterable[str], excluded: Collection[int]) -> dict[str, int]:
+        """The steps of each term of a prompt that somebody carries, as sets (`bits`)."""
         mask = self._alive
         for place in self._known(excluded):
             mask &= ~(1 << place)
         masked = ((term, self._bits.get(term, 0) & mask) for term in prompt)
-        carried = {term: bits for term, bits in masked if bits}
-        if once:
-            return BitRace(self, next(iter(prompt.values()), 0), carried)
-        return WeightedRace(self, prompt, carried)
+        return {term: bits for term, bits in masked if bits}
+
+    def follows(self, step_id: int) -> bool:
+        """Whether all its steps are newer than another, and stand in the order of their ids."""
+        return bool(self._ids) and self._ascending and self._ids[0] > step_id
 
     def _known(self, step_ids: Collection[int]) -> Iterator[int]:
         """The places of those of some steps that are here."""
