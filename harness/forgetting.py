@@ -100,10 +100,6 @@ def outdated(
     return tuple(gone)
 
 
-def _age(one: tuple[str, ColdStore, IndexEntry]) -> tuple[str, int]:
-    return one[0], one[2].step_id
-
-
 def _since(now: str, days: float) -> str:
     then = datetime.fromisoformat(now).astimezone(UTC) - timedelta(days=days)
     return then.strftime("%Y-%m-%dT%H:%M:%SZ")

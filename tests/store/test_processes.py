@@ -55,7 +55,7 @@ from store import FileStore, NodeNotFoundError
 store = FileStore(Path(sys.argv[2]), "refactor-42")
 seen = set()
 print("ready", flush=True)
-while not sys.stdin.readline().startswith("stop"):
+while (line := sys.stdin.readline()) and not line.startswith("stop"):
     for entry in store.refresh():
         seen.add(entry.step_id)
     for step in sorted(seen)[-20:]:
