@@ -241,9 +241,7 @@ class Journal:
             found, why = None, str(error)
         if found is None:
             self.damage.append(IntegrityCheckError(None, path.name, "a sealed generation", why))
-            size = path.stat().st_size if path.exists() else 0
-            count = self.sealed_at(number - 1).count if number else 0
-            found = Sealed(path, number, count, count, "", 0, 0, (0, "", ""), 0, -1, size, size, (0, 0, 0))
+            found = Sealed.damaged(path, number, self.sealed_at(number - 1).count if number else 0)
         return found
 
     def open_records(self) -> Iterator[Record]:

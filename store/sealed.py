@@ -80,6 +80,12 @@ class Sealed:
         except TypeError:
             return None
 
+    @classmethod
+    def damaged(cls, path: Path, generation: int, before: int) -> Sealed:
+        """What stands for a generation without a seal: no table, and of its records those that read."""
+        file = _identity(path.stat()) if path.exists() else (0, 0, 0)
+        return cls(path, generation, before, before, "", 0, 0, (0, "", ""), 0, -1, file[1], file[1], file)
+
     def _read(self, start: int, size: int) -> bytes:
         """Bytes of the file that was opened. Raises Replaced if another stands in its place, StoreReadError."""
         with _opened(self.path) as descriptor:
@@ -103,7 +109,7 @@ class Sealed:
 
     def records(self) -> Iterator[Record | Damage]:
         """Everything in it, in order. Raises StoreReadError."""
-        return records(self._read(0, self.size))
+        return records(self._read(0, self.size) if self.size else b"")
 
     def ids(self) -> Sequence[int]:
         """The steps of its table, ascending."""

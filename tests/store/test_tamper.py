@@ -142,6 +142,22 @@ def test_a_sealed_generation_that_was_deleted_leaves_a_gap(cold: FileStore) -> N
     )
 
 
+@pytest.mark.parametrize(
+    "damage", [lambda raw: b"", lambda raw: raw[:-9], lambda raw: raw[:-9] + b"x" + raw[-8:], None]
+)
+def test_a_sealed_generation_without_a_seal_costs_its_table_and_hangs_nothing(
+    cold: FileStore, damage: Callable[[bytes], bytes] | None
+) -> None:
+    path, link = generation_of(cold, 1), cold.link_at(2)
+    path.write_bytes(damage(path.read_bytes())) if damage else path.unlink()
+    opened = FileStore(cold.folder.parent, cold.session)
+    assert {entry.step_id for entry in opened.recent(0)} >= {4, 5, 6, 7}
+    assert set(opened.entries) == {4, 5, 6, 7} == {entry.step_id for entry in opened.entries.values()}
+    assert opened.link_at(2) in (None, link)
+    assert opened.validate().faults
+    assert opened.get(5).step_id == 5
+
+
 def test_a_forgotten_step_is_no_fault_and_is_listed(cold: FileStore) -> None:
     audit = cold.validate()
     assert (audit.checked, audit.faults, audit.forgotten) == (7, (), (2,))
