@@ -1,8 +1,7 @@
 """The embedded store: a log that is the commit point, one file per step written behind it, and a few documents.
 
-`archive` is acknowledged when its log record is flushed; node files follow and are then marked `filed` in the log. Opening
-reads the newest generation of the log: what is acknowledged and not filed is completed (`recovery.redone`); filed and
-missing is a fault.
+`archive` is acknowledged when its log record is flushed; node files follow and are then marked `filed`. Opening reads the
+newest generation of the log: what is acknowledged and not filed is completed (`recovery`); filed and missing is a fault.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class FileStore(SessionFolder):
             match body["record"]:
                 case "archive":
                     entry = IndexEntry.parse(body["entry"])
-                    self._index.put(entry, again=bool(body.get("again")))
+                    self._index.put(entry, body["seq"], again=bool(body.get("again")))
                     if "node" in body:
                         self._unfiled[entry.step_id] = body["node"]
                     return entry
@@ -196,11 +195,12 @@ class FileStore(SessionFolder):
         ]
         for body in bodies if again else ():
             body["again"] = True
+        first = self._journal.state.head.count
         self._journal.append(self._journal.chained(bodies), flush=flush)
         self._committed = True
-        for entry, document in zip(entries, documents, strict=True):
+        for place, (entry, document) in enumerate(zip(entries, documents, strict=True), first):
             self._unfiled[entry.step_id] = document
-            self._index.put(entry, again=again)
+            self._index.put(entry, place, again=again)
             self._unfiled_bytes += entry.size
             if flush and not again:
                 with contextlib.suppress(StoreWriteError):  # acknowledged by now; filing completes it
@@ -290,7 +290,7 @@ class FileStore(SessionFolder):
 
     def recent(self, count: int) -> Sequence[IndexEntry]:
         """The entries archived after the first `count`, in order; see `ColdStore.recent`."""
-        return list(self._journal.entries(count))
+        return self._index.recent(count)
 
     def link_at(self, count: int) -> str | None:
         """The chain's link after the first `count` entries, None if there are not so many."""

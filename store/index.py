@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
@@ -19,14 +20,22 @@ class Index(Mapping[int, IndexEntry]):
     def __init__(self, journal: Journal, sealed_steps: int) -> None:
         self._journal, self._sealed_steps = journal, sealed_steps
         self._tail: dict[int, IndexEntry] = {}
+        self._order: list[tuple[int, IndexEntry]] = []  # those of the open generation, with their places in the chain
         self._cache: dict[int, IndexEntry] = {}
         self._damaged: set[int] = set()
 
-    def put(self, entry: IndexEntry, *, again: bool = False) -> None:
-        """Take in an entry of the open generation; `again`: the step has an older one."""
+    def put(self, entry: IndexEntry, place: int, *, again: bool = False) -> None:
+        """Take in an entry of the open generation, with its place in the chain; `again`: the step has an older one."""
         if again and entry.step_id not in self._tail:
             self._sealed_steps -= 1
         self._tail[entry.step_id] = entry
+        self._order.append((place, entry))
+
+    def recent(self, count: int) -> list[IndexEntry]:
+        """The entries behind the chain's first `count`, in order."""
+        at = bisect_left(self._order, count, key=lambda one: one[0])
+        found = [entry for _, entry in self._order[at:]]
+        return found if at else [*self._journal.sealed_entries(count), *found]
 
     def reconsider(self, step_id: int) -> None:
         """What is known of a sealed step may be outdated: look it up again."""

@@ -20,7 +20,7 @@ from store.errors import IntegrityCheckError, StoreFormatError, StoreReadError
 from store.jcs import sha256_hex
 from store.log import LOG_FORMAT, LOG_VERSION, Damage, Log, Record, frame, records
 from store.node import IndexEntry
-from store.sealed import KEPT, Replaced, Sealed, entries_of, sealed_bytes
+from store.sealed import KEPT, Replaced, Sealed, sealed_bytes
 
 T = TypeVar("T")
 _NAME = re.compile(r"log\.(0|[1-9][0-9]{0,8})")
@@ -248,13 +248,12 @@ class Journal:
         """The records of the newest generation."""
         return (one for one in records(Log(self.path).read()) if isinstance(one, Record))
 
-    def entries(self, count: int) -> Iterator[IndexEntry]:
-        """The entries archived after the first `count`, in order. What does not read is passed over."""
+    def sealed_entries(self, count: int) -> Iterator[IndexEntry]:
+        """Of the sealed generations the entries behind the chain's first `count`, in order. What does not read is passed
+        over."""
         at = bisect_right(range(self.sealed_count), count, key=lambda number: self.sealed_at(number).count)
         for number in range(at, self.sealed_count):
             yield from self.steady(lambda: list(self.sealed_at(number).entries(count)))  # noqa: B023 - called at once
-        if self.state.position:  # what was read of it, and not what was added since
-            yield from entries_of(self.open_records(), count, self.state.head.count)
 
     def records(self, generation: int) -> Iterator[Record | Damage]:
         """Everything in a generation, in order. Raises StoreReadError."""

@@ -149,18 +149,13 @@ class Sealed:
         return one.body if isinstance(one, Record) and one.start == start else None
 
     def entries(self, since: int = 0) -> Iterator[IndexEntry]:
-        """Its entries in the order of archiving, those of the chain's first `since` links left out."""
-        return entries_of(self.records(), since)
-
-
-def entries_of(found: Iterable[Record | Damage], since: int = 0, until: int = 10**15) -> Iterator[IndexEntry]:
-    """The entries in some records, in order, from one place in the chain to another. What does not read is passed over: an
-    audit names it."""
-    for one in found:
-        if isinstance(one, Record) and one.body.get("record") == "archive":
-            with contextlib.suppress(KeyError, TypeError):
-                if since <= one.body["seq"] < until:
-                    yield IndexEntry.parse(one.body["entry"])
+        """Its entries in the order of archiving, those of the chain's first `since` links left out; what does not read is
+        passed over: an audit names it."""
+        for one in self.records():
+            if isinstance(one, Record) and one.body.get("record") == "archive":
+                with contextlib.suppress(KeyError, TypeError):
+                    if one.body["seq"] >= since:
+                        yield IndexEntry.parse(one.body["entry"])
 
 
 def _identity(found: os.stat_result) -> tuple[int, int, int]:

@@ -126,7 +126,7 @@ class Segment:
     def _check_head(self, head: dict[str, Any], blocks: int) -> None:
         if self._checks.size != blocks or zlib.crc32(self._checks.tobytes()) != head["checks"]:
             raise DamagedSegmentError("checks", "another checksum than written")
-        for name in ("ids", "keys"):
+        for name in ("ids", "keys", "locks", "sizes", "starts"):  # small, and asked for each term
             self.check(name, 0, self._places[name][1])
 
     def check(self, name: str, start: int, stop: int) -> None:
@@ -208,7 +208,6 @@ class Segment:
 
     def _find(self, row: int, key: int, lock: int) -> Members | None:
         while row < len(self._key_view) and self._key_view[row] == key:
-            self.check("locks", row * 8, row * 8 + 8)
             if self._lock_view[row] == lock:
                 return self.row(row)
             row += 1
@@ -246,8 +245,6 @@ class Segment:
 
     def row(self, row: int) -> Members:
         """Who carries the term in a row of the vocabulary."""
-        self.check("sizes", row * 4, row * 4 + 4)
-        self.check("starts", row * 8, row * 8 + 8)
         start, size = self._start_view[row], self._size_view[row]
         if start < 0:
             width = self.planes.shape[1] * 8

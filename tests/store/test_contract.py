@@ -373,7 +373,7 @@ def test_an_entry_that_names_another_file_is_never_followed(cold: ColdStore, mak
     cold.archive([make(7)])
     for file in ("../../outside.json", "cold_nodes/step_000008.json", "/etc/passwd", ""):
         entry = replace(cold.entries[7], file=file)
-        cold._index.put(entry) if isinstance(cold, FileStore) else cold.index.update({7: entry})  # type: ignore[attr-defined]
+        cold._index.put(entry, 1) if isinstance(cold, FileStore) else cold.index.update({7: entry})  # type: ignore[attr-defined]
         with pytest.raises(PathContainmentError):
             cold.get(7)
 
