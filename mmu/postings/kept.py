@@ -56,6 +56,7 @@ class Kept:
     def __init__(self, store: History, progress: Progress | None = None, tail: int = TAIL) -> None:
         self._store = store
         self._progress, self._limit = progress, tail
+        self._damaged = False  # whether a file was found damaged, and was derived anew
         self._open()
 
     def follow(self) -> None:
@@ -78,14 +79,15 @@ class Kept:
             return question(self.index)
 
     def validate(self) -> bool:
-        """Check every byte of the segments. If one is damaged, the index is built anew, and the answer is False."""
+        """Check every byte of the segments. If one is damaged, or was when it was opened, the index is built anew, and the
+        answer is False."""
         try:
             for shard in self.index.sealed:
                 shard.segment.check_all()
         except DamagedSegmentError:
             self.rebuild()
             return False
-        return True
+        return not self._damaged
 
     def rebuild(self, progress: Progress | None = None) -> None:
         """Delete the files and derive the index from the store's entries."""
@@ -161,7 +163,10 @@ class Kept:
 
         try:
             segment = Segment(_mapped(path))
-        except (OSError, DamagedSegmentError):
+        except OSError:
+            return None
+        except DamagedSegmentError:
+            self._damaged = True
             return None
         stamp = segment.stamp
         link = self._store.link_at(count)
