@@ -13,6 +13,7 @@ from store import ColdStore, sha256_hex
 
 LEDGER_FILE = "ledger.jsonl"
 _FIRST = "0" * 64
+_VERSION = 1
 _OWN = -len(',"sha256":""}') - 64  # where a line's own hash begins
 
 
@@ -60,7 +61,7 @@ class Ledger:
 
 def _line(receipt: Receipt, last: bytes) -> bytes:
     """A line for a receipt behind another: with that one's hash, and its own over what stands before it."""
-    body = orjson.dumps({"prev": sha256_hex(last) if last else _FIRST, "receipt": receipt})
+    body = orjson.dumps({"version": _VERSION, "prev": sha256_hex(last) if last else _FIRST, "receipt": receipt})
     return body[:-1] + b',"sha256":"%s"}' % sha256_hex(body).encode()
 
 
@@ -73,6 +74,8 @@ def _read(raw: bytes) -> tuple[list[Receipt], list[LedgerFault]]:
             continue
         try:
             body = orjson.loads(line)
+            if body["version"] != _VERSION:
+                raise ValueError(f"version {body['version']}, this program reads {_VERSION}")
             receipts.append(read(Receipt, body["receipt"], "receipt"))
             own = sha256_hex(line[:_OWN] + b"}")
             if body["sha256"] != own or not line.endswith(b'"%s"}' % own.encode()):

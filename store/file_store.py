@@ -65,7 +65,6 @@ class FileStore(SessionFolder):
         self.recovery = Recovery()
         self._chance, self._seal_bytes = chance, seal_bytes
         self._unfiled: dict[int, dict[str, Any]] = {}  # acknowledged, not yet marked filed: node documents
-        self._unfiled_bytes = 0
         self._written: set[int] = set()  # those of them whose file this process wrote whole
         self._committed = False  # whether some of them were archived through this object
         self._found: list[StoreError] | None = None  # node files without entry, looked for when somebody asks
@@ -128,6 +127,7 @@ class FileStore(SessionFolder):
                     self._index.put(entry, body["seq"], again=bool(body.get("again")))
                     if "node" in body:
                         self._unfiled[entry.step_id] = body["node"]
+                        self._written.discard(entry.step_id)
                     return entry
                 case "filed":
                     for step_id in body["steps"]:
@@ -159,7 +159,7 @@ class FileStore(SessionFolder):
             fresh = check_batch(nodes, self.session, self._index, lambda file: (self.folder / file).exists())
             if fresh:
                 self._commit(fresh, flush=flush)
-        if len(self._unfiled) >= _FILE_BATCH or self._unfiled_bytes > 2**24:
+        if len(self._unfiled) >= _FILE_BATCH or self._journal.state.position > self._seal_bytes:
             with contextlib.suppress(StoreWriteError, StoreLockedError):  # files can be completed later
                 self._file_pending()
         return [self._index[node.step_id] for node in nodes]
@@ -200,8 +200,8 @@ class FileStore(SessionFolder):
         self._committed = True
         for place, (entry, document) in enumerate(zip(entries, documents, strict=True), first):
             self._unfiled[entry.step_id] = document
+            self._written.discard(entry.step_id)  # its file is that of an older entry
             self._index.put(entry, place, again=again)
-            self._unfiled_bytes += entry.size
             if flush and not again:
                 with contextlib.suppress(StoreWriteError):  # acknowledged by now; filing completes it
                     self._nodes.create(entry.step_id, serialized(document))
@@ -226,7 +226,7 @@ class FileStore(SessionFolder):
                 self._say_head()
             self._unfiled.clear()
             self._written.clear()
-            self._unfiled_bytes, self._committed = 0, False
+            self._committed = False
             if self._journal.state.position > self._seal_bytes:
                 self._seal()
 

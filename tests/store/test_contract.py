@@ -481,3 +481,54 @@ def test_a_store_can_be_used_in_a_with_block_and_closed_twice(
     assert cold.get(7) == make(7)
     assert list(cold.refresh()) == []
     assert (cold.recovery.redone, cold.recovery.torn_bytes, list(cold.faults)) == ((), 0, [])
+
+
+# -- history
+
+
+def test_a_clock_that_goes_back_changes_no_order(cold: ColdStore, make: Make) -> None:
+    for step_id, hour in ((1, "12"), (2, "09"), (3, "11")):
+        cold.archive([make(step_id, folded_at=f"2026-01-02T{hour}:00:00Z")])
+    assert [entry.step_id for entry in cold.recent(0)] == [1, 2, 3]
+    assert cold.validate().faults == ()
+
+
+def test_the_history_is_pinned_entry_by_entry(cold: ColdStore, make: Make) -> None:
+    links = [cold.link_at(0)]
+    for step_id in range(4):
+        cold.archive([make(step_id)])
+        links.append(cold.version.link)
+    assert [cold.link_at(count) for count in range(5)] == links
+    assert len(set(links)) == 5
+    assert cold.link_at(9) is None
+    assert [entry.step_id for entry in cold.recent(2)] == [2, 3]
+    assert cold.version.epoch == 0
+
+
+def test_a_forgotten_step_is_gone_and_known_again_by_its_mark(cold: ColdStore, make: Make) -> None:
+    cold.archive([make(step_id) for step_id in range(4)])
+    before = cold.version
+    assert cold.forget([2, 7], at="2026-01-02T03:04:05Z") == [2]
+    assert (set(cold.entries), len(cold.entries), 2 in cold.entries) == ({0, 1, 3}, 3, False)
+    assert (cold.forgotten.known("key-2"), cold.forgotten.known("key-3")) == ((2,), ())
+    assert cold.version.epoch > before.epoch
+    assert cold.version.count == before.count, "its commitment stays"
+    with pytest.raises(NodeNotFoundError):
+        cold.get(2)
+    audit = cold.validate()
+    assert (audit.checked, audit.faults, audit.forgotten) == (3, (), (2,))
+    cold.archive([make(4)])
+    assert [entry.step_id for entry in cold.recent(0)] == [0, 1, 3, 4]
+
+
+def test_a_new_projection_keeps_the_payload_and_shows_in_the_epoch(cold: ColdStore, make: Make) -> None:
+    cold.archive([make(1), make(2)])
+    again = make(1, identifiers=("other",))
+    epoch = cold.version.epoch
+    cold.reindex([again])
+    assert cold.version.epoch > epoch
+    assert cold.entries[1].identifiers == ("other",)
+    assert (cold.get(1), len(cold.entries), cold.version.count) == (again, 2, 3)
+    with pytest.raises(IntegrityCheckError, match="payload_sha256"):
+        cold.reindex([make(2, b"another payload")])
+    assert cold.validate().faults == ()
