@@ -159,7 +159,7 @@ class FileStore(SessionFolder):
             fresh = check_batch(nodes, self.session, self._index, lambda file: (self.folder / file).exists())
             if fresh:
                 self._commit(fresh, flush=flush)
-        if len(self._unfiled) >= _FILE_BATCH or self._journal.state.position > self._seal_bytes:
+        if fresh and (len(self._unfiled) >= _FILE_BATCH or self._journal.state.position > self._seal_bytes):
             with contextlib.suppress(StoreWriteError, StoreLockedError):  # files can be completed later
                 self._file_pending()
         return [self._index[node.step_id] for node in nodes]
