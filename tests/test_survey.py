@@ -44,6 +44,7 @@ def test_the_session_is_as_long_as_it_claims(calls: list[tuple[Receipt, float]])
 def test_requests_stay_under_the_high_mark_and_the_newest_exchanges(calls: list[tuple[Receipt, float]]) -> None:
     newest = max(receipt.new for receipt, _ in calls)
     peak = max(receipt.baseline for receipt, _ in calls)
+    print(f"\nthe prompt without what was brought back peaks at {peak:,} tokens")
     assert peak <= POLICY.high_water_tokens + newest
     assert all(r.injected <= POLICY.max_rehydration_tokens_per_turn * 1.6 for r, _ in calls), "blocks with envelopes"
 
