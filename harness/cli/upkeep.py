@@ -124,7 +124,7 @@ def forget(
     session: SessionOption = SESSION,
     json: JsonOption = False,
 ) -> None:
-    """Erase steps from every file of the session, on all branches. What was erased cannot be brought back."""
+    """Erase steps from every file of the session, on all branches, for good. Exit code 1 if no step is meant."""
     now = system_clock().now()
     if not (steps or matching or older_than is not None or keep_bytes is not None or everything):
         raise typer.BadParameter("say what: step ids, --matching, --older-than, --keep-bytes or --everything")
@@ -142,7 +142,7 @@ def forget(
     if json:
         unreached = list(forgetting.OUT_OF_REACH)
         print_json({"applied": apply, "steps": [asdict(target) for target in targets], "out_of_reach": unreached})
-        return
+        raise typer.Exit(0 if targets else 1)
     for target in targets:
         console.print(f"{target.session}: step {target.step_id}, {target.size:,} bytes: {target.summary}", markup=False)
     if not targets:
@@ -153,6 +153,7 @@ def forget(
         console.print(f"{len(targets)} steps forgotten. Out of reach:")
         for line in forgetting.OUT_OF_REACH:
             console.print(f"- {line}")
+    raise typer.Exit(0 if targets else 1)
 
 
 def redact(

@@ -265,6 +265,7 @@ def test_forget_lists_first_and_erases_when_told_to(relay: Any, tmp_path: Path) 
     assert relay("hydrate", 2).code == 3
     assert relay("validate", "--json").json()["forgotten"] == [2]
     assert relay("forget").code == 2
+    assert (relay("forget", 99, "--apply").code, relay("forget", "--matching", "nowhere", "--json").code) == (1, 1)
     assert relay("forget", "--everything", "--apply").code == 0
     assert relay("status", "--json").json()["steps"] == 0
     assert not [path for path in session(tmp_path).rglob("*") if path.is_file() and b"falcon" in path.read_bytes()]
