@@ -19,6 +19,7 @@ from harness.cli.options import (
     PolicyOption,
     SessionOption,
     StoreOption,
+    complaints,
     console,
     open_mmu,
     open_store,
@@ -146,7 +147,7 @@ def forget(
     for target in targets:
         console.print(f"{target.session}: step {target.step_id}, {target.size:,} bytes: {target.summary}", markup=False)
     if not targets:
-        console.print("no such step")
+        complaints.print("mmu: no such step has an entry; what lies there without one is listed by `mmu validate`")
     elif not apply:
         console.print(f"{len(targets)} steps would be forgotten for good; --apply does it")
     else:
